@@ -1,0 +1,1 @@
+//! Writes that a resource accepts only with the newest fencing token.

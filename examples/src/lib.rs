@@ -1,0 +1,1 @@
+//! Runnable programs around monolock, the pair demo first.

@@ -1,0 +1,1 @@
+//! How a pair of monolock servers decides which of them is active; pure.

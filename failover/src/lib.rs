@@ -1,0 +1,1 @@
+//! One node of an active/standby pair of monolock lock servers.

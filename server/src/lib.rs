@@ -1,0 +1,1 @@
+//! A lock server that hands out fencing tokens.
