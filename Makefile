@@ -1,0 +1,43 @@
+# Everything a person runs by hand, and what .ci/run runs. `make help` lists the targets.
+#
+# Every cargo call over the whole workspace names the same packages and features, so that the build, the tests and
+# the lints share what they compile.
+
+CARGO     ?= cargo
+WORKSPACE := --workspace --all-features --locked
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test build setup lint fmt clippy docs rules clean-test
+
+help: ## Show this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+demo: ## Show a takeover live: a pair, two workers, a stale write refused (no root, no Docker, no database)
+	$(CARGO) build --locked --bins -p monolock-failover -p monolock-server -p monolock-client -p monolock-examples
+	@$(CARGO) run --locked --quiet -p monolock-examples --bin pair_demo
+
+test: setup build ## Run every test with real servers; installs missing Debian packages where it may
+	$(CARGO) test $(WORKSPACE) --no-fail-fast
+
+build: ## Build libraries, programs and tests
+	$(CARGO) build $(WORKSPACE) --lib --bins --tests --examples
+
+setup: ## Install what the tests need, or say what is missing
+	@integration-tests/setup
+
+lint: fmt rules clippy docs ## Check format, dependency rules, clippy and the documentation
+
+fmt:
+	$(CARGO) fmt --all --check
+
+clippy:
+	$(CARGO) clippy $(WORKSPACE) --all-targets -- -D warnings
+
+docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(WORKSPACE) --no-deps
+
+rules:
+	@.ci/dependency-rules
+
+clean-test: ## Remove what the tests left outside cargo's own files: tools, images, containers
+	@integration-tests/setup --clean
