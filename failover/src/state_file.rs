@@ -9,12 +9,13 @@
 //! # let path = folder.path().join("node-a.state");
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 //! # runtime.block_on(async {
-//! use monolock_failover::state_file::{NodeState, StateFile};
+//! use monolock_failover::core::{NodeState, Term};
+//! use monolock_failover::state_file::StateFile;
 //! use monolock_protocol::Token;
 //!
 //! let (mut file, state) = StateFile::open(&path)?;
 //! assert_eq!(state, NodeState::default());
-//! file.store(&NodeState { highest_term: 7, floor: Token::new(1 << 20), longest_lease_ms: 30_000 }).await?;
+//! file.store(&NodeState { highest_term: Term(7), floor: Token::new(1 << 20), longest_lease_ms: 30_000 }).await?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -25,35 +26,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use monolock_protocol::Token;
+use monolock_failover_core::NodeState;
 use ring::digest;
 use serde::{Deserialize, Serialize};
 
 use crate::durable_file::{self, ReplaceError};
 use crate::hex;
-
-/// What a node remembers over a restart. The default is a node that has never run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeState {
-    /// The largest term the node has seen, promised to or competed for.
-    pub highest_term: u64,
-    /// The highest floor it has acknowledged to its peer or reserved for itself: no later term may grant below it.
-    pub floor: Token,
-    /// The longest lease, in milliseconds, that any session may still hold.
-    pub longest_lease_ms: u32,
-}
-
-impl NodeState {
-    /// The larger value of each field.
-    #[must_use]
-    pub fn max_of_each(self, other: Self) -> Self {
-        Self {
-            highest_term: self.highest_term.max(other.highest_term),
-            floor: self.floor.max(other.floor),
-            longest_lease_ms: self.longest_lease_ms.max(other.longest_lease_ms),
-        }
-    }
-}
 
 /// The state file of one node, held exclusively for as long as this value lives.
 #[derive(Debug)]
@@ -184,7 +162,7 @@ impl StateFile {
 impl Shared {
     fn raise_to(&self, state: NodeState) -> Result<(), StateFileError> {
         let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
-        let raised = stored.max_of_each(state);
+        let raised = stored.max(state);
         if raised != *stored {
             write(&self.path, &raised)?;
             *stored = raised;
@@ -275,11 +253,14 @@ const FORMAT: u32 = 1;
 
 #[cfg(test)]
 mod tests {
+    use monolock_failover_core::Term;
+    use monolock_protocol::Token;
+
     use super::*;
 
     fn state(highest_term: u64, floor: u64, longest_lease_ms: u32) -> NodeState {
         NodeState {
-            highest_term,
+            highest_term: Term(highest_term),
             floor: Token::new(floor),
             longest_lease_ms,
         }
