@@ -9,6 +9,7 @@
 //! | [`binaries`] | where the project's own programs are, and whether they are up to date |
 //! | [`server`] | a running `monolock-server` |
 //! | [`raw_client`] | the wire protocol, byte by byte, for tests that must send what no client would |
+//! | [`postgres`] | a running PostgreSQL, in a container where an engine answers |
 //! | [`port`] | ports that no other test uses |
 //! | [`wait`] | waiting for a condition, bounded |
 //!
@@ -30,7 +31,9 @@
 //! ```
 
 pub mod binaries;
+mod guardian;
 pub mod port;
+pub mod postgres;
 pub mod process;
 pub mod raw_client;
 pub mod server;

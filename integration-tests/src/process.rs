@@ -13,6 +13,7 @@ use std::thread;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, kill_process, kill_process_group, waitid};
 
+use crate::guardian::Guardian;
 use crate::wait::{PATIENCE, wait_for, wait_until};
 
 pub use rustix::process::Signal;
@@ -21,7 +22,7 @@ pub use rustix::process::Signal;
 pub struct Process {
     name: String,
     child: Child,
-    guardian: Child,
+    guardian: Option<Guardian>,
     output: Arc<Output>,
 }
 
@@ -49,14 +50,14 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{name} ({command:?}) does not start: {error}"));
-        let guardian = guard_group(child.id());
+        let guardian = Guardian::new(r#"kill -s KILL -- "-$0""#, &child.id().to_string());
         let output = Arc::new(Output::default());
         output.collect(child.stdout.take().expect("stdout is piped"));
         output.collect(child.stderr.take().expect("stderr is piped"));
         Self {
             name: name.to_owned(),
             child,
-            guardian,
+            guardian: Some(guardian),
             output,
         }
     }
@@ -200,8 +201,7 @@ impl Process {
 impl Drop for Process {
     /// Ends the process and whatever it started; prints its output when the test is panicking.
     fn drop(&mut self) {
-        let _ = self.guardian.kill();
-        let _ = self.guardian.wait();
+        drop(self.guardian.take());
         let _ = kill_process_group(self.id(), Signal::KILL);
         let _ = self.child.wait();
         if thread::panicking() {
@@ -217,18 +217,6 @@ impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (process {})", self.name, self.pid())
     }
-}
-
-/// A process that kills a group when its standard input ends: when this process does, however that happens.
-fn guard_group(group: u32) -> Child {
-    Command::new("sh")
-        .args(["-c", r#"read -r _; kill -s KILL -- "-$0""#, &group.to_string()])
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap_or_else(|error| panic!("sh does not start: {error}"))
 }
 
 /// The lines a process printed.
@@ -357,7 +345,8 @@ mod tests {
             .to_owned();
         // The end of the guardian's input is all it sees of the end of this process.
         let mut process = process;
-        drop(process.guardian.stdin.take());
+        let guardian = process.guardian.as_mut().expect("it is there until the drop");
+        drop(guardian.0.stdin.take());
         assert_eq!(process.wait_for_exit(), Exit::Signal(9));
         wait_until("the grandchild to end", || is_gone(&child));
     }
