@@ -253,10 +253,29 @@ impl Session {
         self.actions.pop_front()
     }
 
-    /// Until when the server cannot have granted the lock to somebody else, if all that is known is silence: the end of
-    /// the lease, counted from the sending of the last answered frame.
+    /// Why the claim is over, if it is known to be; [`grant`](Self::grant) looks at the deadline first.
     #[must_use]
-    pub fn lease_end(&self) -> BootInstant {
+    pub fn lost(&self) -> Option<&Lost> {
+        match &self.phase {
+            Phase::Asked | Phase::Waiting | Phase::Held(_) => None,
+            Phase::Ended(lost) => Some(lost),
+        }
+    }
+
+    /// Until when the server cannot have granted the lock to somebody else. After silence that is the end of the lease,
+    /// counted from the sending of the last answered frame; once the server or the connection has ended the session,
+    /// there is no such time: [`BootInstant::ZERO`].
+    #[must_use]
+    pub fn safe_until(&self) -> BootInstant {
+        match self.lost() {
+            None | Some(Lost::HeartbeatTimeout { .. } | Lost::Suspended { .. }) => self.lease_end(),
+            Some(Lost::Closed(_) | Lost::ProtocolViolation(_) | Lost::Server { .. } | Lost::Released) => {
+                BootInstant::ZERO
+            }
+        }
+    }
+
+    fn lease_end(&self) -> BootInstant {
         self.schedule.give_up_at() + self.lease.as_duration() / 5
     }
 

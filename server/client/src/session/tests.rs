@@ -80,7 +80,7 @@ fn the_claim_is_given_up_at_four_fifths_of_the_lease_from_the_sending() {
     assert_eq!(actions(&mut session), ended(lost.clone()));
     assert_eq!(session.poll_timeout(), None);
     assert_eq!(session.grant(at(800)), Err(lost));
-    assert_eq!(session.lease_end(), at(1_000));
+    assert_eq!(session.safe_until(), at(1_000));
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_push_between_two_heartbeats_leaves_the_schedule_alone() {
     session.handle_frame(ServerFrame::Acquired(TOKEN), at(100));
     assert_eq!(actions(&mut session), [Action::Granted(TOKEN)]);
     assert_eq!(session.poll_timeout(), Some(at(250)));
-    assert_eq!(session.lease_end(), at(1_000), "a promotion confirms nothing");
+    assert_eq!(session.safe_until(), at(1_000), "a promotion confirms nothing");
 }
 
 #[test]
@@ -221,6 +221,11 @@ fn an_error_frame_ends_the_session_and_says_why() {
     );
     session.handle_closed(None, at(11));
     assert_eq!(actions(&mut session), [], "the first cause stands");
+    assert_eq!(
+        session.safe_until(),
+        BootInstant::ZERO,
+        "the lock may be granted again already"
+    );
     assert_eq!(session.grant(at(12)), Err(lost));
 }
 

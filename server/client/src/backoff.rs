@@ -1,0 +1,47 @@
+//! How long to wait between attempts. Pure: the random number is an argument.
+
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Even "at once" is spread over this: when a server goes, all its clients come at the same moment.
+const AT_ONCE_SPREAD: Duration = Duration::from_millis(50);
+
+/// Exponential backoff with jitter: 100 ms, doubling to 5 s, each time between half of it and all of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Backoff {
+    ceiling: Duration,
+}
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self { ceiling: FIRST }
+    }
+
+    /// The next wait; `random` is in `0.0..1.0`.
+    pub(crate) fn next(&mut self, random: f64) -> Duration {
+        let wait = self.ceiling.mul_f64(0.5 + random / 2.0);
+        self.ceiling = (self.ceiling * 2).min(LONGEST);
+        wait
+    }
+
+    /// The wait of a client that may come back at once; `random` is in `0.0..1.0`.
+    pub(crate) fn at_once(random: f64) -> Duration {
+        AT_ONCE_SPREAD.mul_f64(random)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_from_100_ms_to_5_s() {
+        let mut backoff = Backoff::new();
+        let ceilings: Vec<_> = (0..8).map(|_| backoff.next(1.0).as_millis()).collect();
+        assert_eq!(ceilings, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        assert_eq!(backoff.next(0.0), Duration::from_millis(2_500));
+        assert_eq!(Backoff::at_once(0.5), Duration::from_millis(25));
+    }
+}

@@ -1,0 +1,103 @@
+//! One session with its connection, shared by the background thread that drives it and the program that holds it.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+use monolock_clock::boot_now;
+use monolock_protocol::{BootInstant, LockName, Token};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::session::{Lost, Session};
+use crate::sync::lock;
+
+/// Whoever notices first that the claim is over, the background thread or the program asking for its token, closes the
+/// socket on the spot and tells everybody.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) lock: LockName,
+    pub(crate) server: SocketAddr,
+    session: Mutex<Session>,
+    /// Taken when the claim is over, so that a grant kept around holds no descriptor.
+    socket: Mutex<Option<Arc<TcpStream>>>,
+    ended: watch::Sender<Option<Lost>>,
+}
+
+impl Live {
+    pub(crate) fn new(lock: LockName, server: SocketAddr, session: Session, socket: Arc<TcpStream>) -> Self {
+        Self {
+            lock,
+            server,
+            session: Mutex::new(session),
+            socket: Mutex::new(Some(socket)),
+            ended: watch::Sender::new(None),
+        }
+    }
+
+    /// Steps the session with the time read *inside* the lock, and makes an end known.
+    pub(crate) fn step<R>(&self, step: impl FnOnce(&mut Session, BootInstant) -> R) -> R {
+        let (result, lost) = {
+            let mut session = lock(&self.session);
+            let result = step(&mut session, boot_now());
+            (result, session.lost().cloned())
+        };
+        if let Some(lost) = lost {
+            self.finish(lost);
+        }
+        result
+    }
+
+    /// The token, if the claim holds the lock at this moment.
+    pub(crate) fn token(&self) -> Result<Token, Lost> {
+        match self.step(Session::grant) {
+            Ok(Some(token)) => Ok(token),
+            Ok(None) => unreachable!("a grant is handed out only after ACQUIRED"),
+            Err(lost) => Err(lost),
+        }
+    }
+
+    pub(crate) fn release(&self) {
+        self.step(Session::release);
+    }
+
+    /// See [`Session::safe_until`].
+    pub(crate) fn safe_until(&self) -> BootInstant {
+        lock(&self.session).safe_until()
+    }
+
+    /// Resolves once the claim is over. Each poll looks at the clock first, so that a task that was frozen learns of the
+    /// loss before anything else.
+    pub(crate) async fn lost(&self) -> Lost {
+        let mut ended = self.ended.subscribe();
+        let mut changed = pin!(ended.wait_for(Option::is_some));
+        std::future::poll_fn(|cx| match self.step(Session::grant) {
+            Err(lost) => Poll::Ready(lost),
+            Ok(_) => match changed.as_mut().poll(cx) {
+                Poll::Pending => Poll::Pending,
+                // The sender is this object's own, so what resolves this is the end of the session.
+                Poll::Ready(_) => Poll::Ready(self.step(Session::grant).expect_err("the session has ended")),
+            },
+        })
+        .await
+    }
+
+    fn finish(&self, lost: Lost) {
+        let Some(socket) = lock(&self.socket).take() else {
+            return;
+        };
+        // An error means that the connection is gone already.
+        let _ = SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
+        drop(socket);
+        self.ended.send_replace(Some(lost));
+    }
+}
+
+/// A session that nobody holds any more is over.
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
