@@ -11,6 +11,7 @@
 //! | [`raw_client`] | the wire protocol, byte by byte, for tests that must send what no client would |
 //! | [`postgres`] | a running PostgreSQL, in a container where an engine answers |
 //! | [`port`] | ports that no other test uses |
+//! | [`random`] | randomness that a failed test can repeat |
 //! | [`wait`] | waiting for a condition, bounded |
 //!
 //! The functions panic, with a message that says what was awaited of what: in a test that is the report. A process
@@ -35,6 +36,7 @@ mod guardian;
 pub mod port;
 pub mod postgres;
 pub mod process;
+pub mod random;
 pub mod raw_client;
 pub mod server;
 pub mod wait;
