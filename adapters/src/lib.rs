@@ -1,1 +1,58 @@
 //! Writes that a resource accepts only with the newest fencing token.
+//!
+//! A lock with a lease can pass to a new holder while the old one is paused in the middle of its work. No lock service
+//! can stop the write that the old holder sends when it wakes. The *resource* can, if every write carries the
+//! **fencing token** of its grant, a number larger than that of every earlier grant: the resource remembers the largest
+//! token it accepted and refuses smaller ones. This crate does that for the stores people use, with any lock service
+//! that hands out increasing 64-bit numbers.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")] {
+//! # use monolock_adapters::{Resource, Token, sqlite::{self, Fence}};
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let pool = sqlite::open(dir.path().join("data.db")).await?;
+//! # sqlx::raw_sql("CREATE TABLE stock (item TEXT, n INTEGER)").execute(&pool).await?;
+//! # Fence::new().install(&pool).await?;
+//! # let (lock_name, token) = ("stock", 42);
+//! let stamp = Resource::guarded_by(lock_name)?.stamp(Token::new(token));
+//! let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+//! Fence::new().admit(&mut tx, &stamp).await?; // Err(Stale) if a larger token was here
+//! sqlx::query("UPDATE stock SET n = n - 1 WHERE item = 'bolt'").execute(&mut *tx).await?;
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! # main().unwrap();
+//! # }
+//! ```
+//!
+//! # The one rule
+//!
+//! A write is accepted only if no larger token has been accepted for that resource, decided by the store itself in one
+//! atomic step. Equal tokens pass: a holder writes many times. Every outcome other than "accepted" is a [`FenceError`]
+//! that says whether anything changed and what to do.
+//!
+//! **One lock guards one resource.** Tokens of two locks say nothing about each other, so they must not meet at one
+//! resource. That is why a [`Resource`] has no name of its own but that of its lock, and why every operation takes a [`Stamp`]:
+//! a resource and a token of its lock together.
+//!
+//! A new holder that will not write at once should **claim** first: from then on the resource refuses the old one.
+
+mod error;
+mod resource;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod retry;
+
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use error::{BoxError, FenceError};
+pub use monolock_protocol::Token;
+pub use resource::{Grant, MAX_RESOURCE_LEN, Resource, ResourceError, Stamp};
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub use retry::Retry;

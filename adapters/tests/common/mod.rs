@@ -1,0 +1,22 @@
+//! What the tests of all stores share: the conformance suite, and real servers started from local binaries.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test file uses a part of it"
+)]
+
+pub mod history;
+pub mod postgres;
+pub mod server;
+pub mod suite;
+
+/// A seed for this run: from `TEST_SEED` to repeat one, else random. Printed, so that a failure can be repeated.
+pub fn seed() -> u64 {
+    let seed = std::env::var("TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("TEST_SEED={seed}");
+    seed
+}
