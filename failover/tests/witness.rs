@@ -1,5 +1,7 @@
 //! One conformance suite for every witness: what the decision rules rely on, against the real store.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
