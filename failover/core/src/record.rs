@@ -7,7 +7,11 @@ use monolock_protocol::Token;
 
 /// One of the two nodes of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum NodeId {
     /// The node called `a`.
     A,
@@ -49,7 +53,11 @@ impl std::str::FromStr for NodeId {
 
 /// One life of a node's process, drawn at random when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(transparent)
+)]
 pub struct Incarnation(pub u64);
 
 impl fmt::Display for Incarnation {
@@ -60,7 +68,11 @@ impl fmt::Display for Incarnation {
 
 /// A reign of one active node. Terms only grow; a term that ended is never taken up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(transparent)
+)]
 pub struct Term(pub u64);
 
 impl Term {

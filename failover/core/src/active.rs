@@ -1,0 +1,502 @@
+//! The active's half: opening the gate, renewing, handing over.
+
+use std::time::Duration;
+
+use monolock_protocol::{BootInstant, Token};
+
+use crate::action::{
+    Action, JournalEntry, OpId, OpenGate, PromiseAnswer, PromiseRequest, ShutReason, TableReport,
+    TakeoverBasis,
+};
+use crate::follow::Grace;
+use crate::record::{Incarnation, NodeId, NodeState, Record, Term};
+use crate::standby::{Attempt, remember_attempt};
+use crate::timing::Timing;
+use crate::watchdog::{HandoverMode, HandoverRefused, Role, Watchdog};
+
+/// A term that this node has won, with what it knows of the register.
+#[derive(Clone, Debug)]
+pub(crate) struct Reign {
+    pub(crate) term: Term,
+    /// What the next swap expects.
+    pub(crate) expected: Option<Record>,
+    /// Swaps from `expected` whose outcome is not known.
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) authority_until: BootInstant,
+}
+
+impl Reign {
+    fn renewed(&mut self, sent_at: BootInstant, timing: Timing) {
+        self.authority_until = self.authority_until.max(sent_at + timing.authority());
+    }
+}
+
+/// The swap is won; the gate opens once the state file says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) reign: Reign,
+    pub(crate) basis: TakeoverBasis,
+    pub(crate) first_token: Token,
+    pub(crate) floor: Token,
+    pub(crate) grace: Grace,
+    pub(crate) swap_sent_at: BootInstant,
+}
+
+/// The gate is open.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    pub(crate) reign: Reign,
+    /// The highest floor that the witness or the peer has acknowledged.
+    acknowledged_floor: Token,
+    /// What the gate was last told.
+    gate: (BootInstant, Token),
+    next_renewal: BootInstant,
+    /// Unanswered: the owner of the lock table may be stuck, so nothing is renewed.
+    table_probe: Option<OpId>,
+    promise: Option<PendingPromise>,
+    /// A renewal is due at the witness.
+    renewal_due: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PendingPromise {
+    op: OpId,
+    sent_at: BootInstant,
+    floor: Token,
+}
+
+impl Active {
+    pub(crate) fn timeout(&self) -> BootInstant {
+        let renewal = if self.table_probe.is_none() {
+            self.next_renewal
+        } else {
+            BootInstant::MAX
+        };
+        self.reign.authority_until.min(renewal)
+    }
+
+    /// A renewal waits for the outcome of an earlier one.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.renewal_due && !self.reign.attempts.is_empty()
+    }
+
+    pub(crate) fn resolve_doubt(&mut self) {
+        self.renewal_due = true;
+    }
+
+    pub(crate) fn forget_promise(&mut self, op: OpId) {
+        self.promise.take_if(|promise| promise.op == op);
+    }
+}
+
+/// The gate is shut; the term is on its way to the peer, or to nobody.
+#[derive(Clone, Debug)]
+pub(crate) struct HandingOver {
+    pub(crate) reign: Reign,
+    to: Option<(NodeId, Incarnation)>,
+    acknowledged_floor: Token,
+    /// The last token granted, once the gate is shut.
+    last_token: Option<Token>,
+    /// The swap that hands over, once it was sent.
+    handover: Option<Record>,
+}
+
+impl HandingOver {
+    pub(crate) fn handle_gate_shut(&mut self, last_token: Token) {
+        self.last_token = Some(last_token);
+    }
+
+    pub(crate) fn is_swapping(&self) -> bool {
+        self.last_token.is_some()
+    }
+}
+
+impl Watchdog {
+    /// Opens the gate, or waits for the state file that it relies on.
+    pub(crate) fn open_if_durable(&mut self, now: BootInstant) {
+        let Role::Opening(opening) = &self.role else {
+            return;
+        };
+        let relied_on = NodeState {
+            highest_term: opening.reign.term,
+            floor: opening.floor,
+            longest_lease_ms: self.known.longest_lease_ms,
+        };
+        if !self.durable.covers(relied_on) {
+            return self.persist_known();
+        }
+        let Opening {
+            reign,
+            basis,
+            first_token,
+            floor,
+            grace,
+            swap_sent_at,
+        } = opening.clone();
+        let (term, authority_until) = (reign.term, reign.authority_until);
+        self.role = Role::Active(Active {
+            reign,
+            acknowledged_floor: floor,
+            gate: (authority_until, floor),
+            next_renewal: now,
+            table_probe: None,
+            promise: None,
+            renewal_due: false,
+        });
+        self.act(Action::OpenGate(OpenGate {
+            term,
+            first_token,
+            ceiling: floor,
+            authority_until,
+            grace,
+        }));
+        let swap_to_open = now.saturating_duration_since(swap_sent_at);
+        self.journal(JournalEntry::BecameActive {
+            term,
+            basis,
+            first_token,
+            swap_to_open,
+        });
+        self.act(Action::Fence {
+            term: Term(term.0.saturating_sub(1)),
+        });
+        self.act(Action::PublishName { term });
+    }
+
+    /// The state file cannot be written: nothing may rely on it, so the term is given up.
+    pub(crate) fn give_up_opening(&mut self, now: BootInstant) {
+        if let Role::Opening(opening) = &self.role {
+            let term = opening.reign.term;
+            self.journal(JournalEntry::TakeoverLost { term });
+            self.become_standby(now);
+        }
+    }
+
+    pub(crate) fn drive_active(&mut self, now: BootInstant) {
+        self.probe_table_if_due(now);
+        let Role::Active(active) = &self.role else { return };
+        if self.witness_op.is_some() || !active.renewal_due {
+            return;
+        }
+        if active.reign.attempts.is_empty() {
+            self.renew_at_witness(now);
+        } else if now >= self.next_reading {
+            self.read_witness(now);
+        }
+    }
+
+    fn probe_table_if_due(&mut self, now: BootInstant) {
+        let Role::Active(active) = &self.role else { return };
+        if now < active.next_renewal || active.table_probe.is_some() {
+            return;
+        }
+        let op = self.next_op();
+        let Role::Active(active) = &mut self.role else {
+            return;
+        };
+        active.table_probe = Some(op);
+        active.next_renewal = now + self.config.timing.renewal_interval();
+        self.act(Action::ProbeTable { op });
+    }
+
+    /// The lock table is alive: only now is a renewal worth sending.
+    pub(crate) fn active_table_report(&mut self, op: OpId, report: TableReport, now: BootInstant) {
+        let timing = self.config.timing;
+        let promise_op = self.next_op();
+        let Role::Active(active) = &mut self.role else {
+            return;
+        };
+        if active.table_probe.take_if(|pending| *pending == op).is_none() {
+            return;
+        }
+        let epoch = report.epoch.max(report.last_token.epoch_seconds());
+        let floor = self
+            .known
+            .floor
+            .max(Token::first_of_epoch(epoch + timing.floor_ahead_seconds()));
+        self.known.floor = floor;
+        self.known.longest_lease_ms = self.known.longest_lease_ms.max(report.longest_lease_ms);
+        active.renewal_due = true;
+        let unanswered = active
+            .promise
+            .is_some_and(|promise| promise.sent_at + timing.authority() > now);
+        if !unanswered {
+            active.promise = Some(PendingPromise {
+                op: promise_op,
+                sent_at: now,
+                floor,
+            });
+            let request = PromiseRequest {
+                term: active.reign.term,
+                incarnation: self.config.incarnation,
+                floor,
+                max_lease_ms: self.known.longest_lease_ms,
+            };
+            self.act(Action::AskPromise {
+                op: promise_op,
+                request,
+            });
+        }
+        if self.durable.floor < floor {
+            self.persist_known();
+        }
+    }
+
+    pub(crate) fn active_promise_answer(&mut self, op: OpId, answer: PromiseAnswer, now: BootInstant) {
+        let timing = self.config.timing;
+        let Role::Active(active) = &mut self.role else {
+            return;
+        };
+        let Some(promise) = active.promise.take_if(|promise| promise.op == op) else {
+            return;
+        };
+        if answer.highest_term > active.reign.term {
+            return self.step_down(answer.highest_term, now);
+        }
+        if answer.refused.is_none() {
+            active.reign.renewed(promise.sent_at, timing);
+            active.acknowledged_floor = active.acknowledged_floor.max(promise.floor);
+            self.update_gate();
+        }
+    }
+
+    /// Tells the gate what has become of its deadline and its ceiling. A floor that this node's own disk does not know
+    /// yet is no ceiling.
+    pub(crate) fn update_gate(&mut self) {
+        let Role::Active(active) = &mut self.role else {
+            return;
+        };
+        let ceiling = active
+            .acknowledged_floor
+            .min(self.durable.floor)
+            .max(active.gate.1);
+        let (term, until) = (active.reign.term, active.reign.authority_until);
+        if active.gate != (until, ceiling) {
+            active.gate = (until, ceiling);
+            self.act(Action::RenewAuthority { term, until, ceiling });
+        }
+    }
+
+    fn renew_at_witness(&mut self, now: BootInstant) {
+        let Some(term) = self.held_term() else { return };
+        let holder = (Some(self.config.node), self.config.incarnation);
+        if let Role::Active(active) = &mut self.role {
+            active.renewal_due = false;
+        }
+        self.swap_reign(term, holder, now);
+    }
+
+    /// Swaps from what the register is expected to hold, and remembers the attempt.
+    fn swap_reign(
+        &mut self,
+        term: Term,
+        (holder, incarnation): (Option<NodeId>, Incarnation),
+        now: BootInstant,
+    ) -> Option<Record> {
+        let new = Record {
+            format: Record::FORMAT,
+            term,
+            holder,
+            incarnation,
+            beat: self.next_beat(),
+            floor: self.known.floor,
+            max_lease_ms: self.known.longest_lease_ms,
+        };
+        let reign = match &mut self.role {
+            Role::Active(active) => &mut active.reign,
+            Role::HandingOver(handing_over) => &mut handing_over.reign,
+            Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return None,
+        };
+        remember_attempt(
+            &mut reign.attempts,
+            Attempt {
+                new: new.clone(),
+                sent_at: now,
+            },
+        );
+        let expected = reign.expected.clone();
+        self.swap_witness(expected, new.clone(), now);
+        Some(new)
+    }
+
+    /// What the register holds while this node holds a term.
+    pub(crate) fn reign_register(&mut self, record: Option<Record>, now: BootInstant) {
+        let Some(term) = self.held_term() else { return };
+        if let Role::HandingOver(handing_over) = &self.role
+            && handing_over.handover.is_some()
+            && handing_over.handover == record
+        {
+            return self.finish_handover(now);
+        }
+        match &record {
+            Some(found) if found.term > term => self.step_down(found.term, now),
+            Some(found) if found.term == term => {
+                if found.is_held_by(self.config.node, self.config.incarnation) {
+                    self.own_register(record, now);
+                } else {
+                    self.step_down(term.next(), now);
+                }
+            }
+            // The witness went back behind this term: it is written over with the largest term and floor.
+            Some(_) | None => self.rebase(record, now),
+        }
+    }
+
+    fn own_register(&mut self, record: Option<Record>, now: BootInstant) {
+        let timing = self.config.timing;
+        let (reign, acknowledged_floor) = match &mut self.role {
+            Role::Active(active) => (&mut active.reign, &mut active.acknowledged_floor),
+            Role::HandingOver(handing_over) => {
+                (&mut handing_over.reign, &mut handing_over.acknowledged_floor)
+            }
+            Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return,
+        };
+        if record == reign.expected {
+            // Nothing has landed yet. One more swap from the same record decides: if it wins, no earlier one can.
+            if !reign.attempts.is_empty() {
+                self.renew_at_witness(now);
+            }
+            return;
+        }
+        let landed = reign
+            .attempts
+            .iter()
+            .find(|attempt| Some(&attempt.new) == record.as_ref());
+        if let Some((sent_at, floor)) = landed.map(|attempt| (attempt.sent_at, attempt.new.floor)) {
+            reign.renewed(sent_at, timing);
+            *acknowledged_floor = (*acknowledged_floor).max(floor);
+        }
+        self.rebase(record, now);
+        self.update_gate();
+    }
+
+    /// The register holds something else now: no earlier attempt can land any more.
+    fn rebase(&mut self, record: Option<Record>, now: BootInstant) {
+        let reign = match &mut self.role {
+            Role::Active(active) => &mut active.reign,
+            Role::HandingOver(handing_over) => &mut handing_over.reign,
+            Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return,
+        };
+        reign.expected = record;
+        reign.attempts.clear();
+        if let Role::HandingOver(handing_over) = &self.role
+            && handing_over.handover.is_some()
+        {
+            self.reopen(now);
+        }
+    }
+
+    // ---- handover
+
+    pub(crate) fn start_handover(
+        &mut self,
+        mode: HandoverMode,
+        now: BootInstant,
+    ) -> Result<(), HandoverRefused> {
+        let Role::Active(active) = &self.role else {
+            return Err(HandoverRefused::NotActive);
+        };
+        let fresh = self.config.timing.ttl();
+        let ready = self.peer.filter(|(status, heard)| {
+            status.ready && !status.active && now.saturating_duration_since(*heard) <= fresh
+        });
+        let to = ready.map(|(status, _)| (self.config.node.peer(), status.incarnation));
+        if to.is_none() && mode == HandoverMode::ToPeer {
+            return Err(HandoverRefused::PeerNotReady);
+        }
+        let (reign, acknowledged_floor) = (active.reign.clone(), active.acknowledged_floor);
+        let term = reign.term;
+        self.role = Role::HandingOver(HandingOver {
+            reign,
+            to,
+            acknowledged_floor,
+            last_token: None,
+            handover: None,
+        });
+        self.next_reading = now;
+        self.journal(JournalEntry::HandoverStarted {
+            term,
+            to: to.map(|(node, _)| node),
+        });
+        self.act(Action::ShutGate {
+            why: ShutReason::Handover,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn drive_handover(&mut self, now: BootInstant) {
+        let Role::HandingOver(handing_over) = &self.role else {
+            return;
+        };
+        if self.witness_op.is_some() || handing_over.last_token.is_none() {
+            return;
+        }
+        if !handing_over.reign.attempts.is_empty() {
+            if now >= self.next_reading {
+                self.read_witness(now);
+            }
+            return;
+        }
+        let term = handing_over.reign.term.next();
+        let holder = match handing_over.to {
+            Some((node, incarnation)) => (Some(node), incarnation),
+            None => (None, self.config.incarnation),
+        };
+        let sent = self.swap_reign(term, holder, now);
+        if let Role::HandingOver(handing_over) = &mut self.role {
+            handing_over.handover = sent;
+        }
+    }
+
+    fn finish_handover(&mut self, now: BootInstant) {
+        let Role::HandingOver(handing_over) = &self.role else {
+            return;
+        };
+        let (to, handover) = (handing_over.to, handing_over.handover.clone());
+        let Some(record) = handover else { return };
+        self.journal(JournalEntry::HandoverDone { term: record.term });
+        self.become_standby(now);
+        if to.is_some() {
+            self.act(Action::TellHandover { record });
+        }
+    }
+
+    /// The handover has failed for certain while authority lasts: serve on. Sessions were told to leave, so every lock
+    /// keeps its grace.
+    fn reopen(&mut self, now: BootInstant) {
+        let Role::HandingOver(handing_over) = &self.role else {
+            return;
+        };
+        let HandingOver {
+            reign,
+            acknowledged_floor,
+            last_token,
+            ..
+        } = handing_over.clone();
+        let (term, authority_until) = (reign.term, reign.authority_until);
+        let ceiling = acknowledged_floor.min(self.durable.floor);
+        let longest = Duration::from_millis(u64::from(self.known.longest_lease_ms));
+        let grace = Grace {
+            every_lock_until: Some(now + longest),
+            ..Grace::default()
+        };
+        let first_token = last_token.unwrap_or(Token::ZERO).next();
+        self.role = Role::Active(Active {
+            reign,
+            acknowledged_floor,
+            gate: (authority_until, ceiling),
+            next_renewal: now,
+            table_probe: None,
+            promise: None,
+            renewal_due: false,
+        });
+        self.journal(JournalEntry::HandoverFailed { term });
+        self.act(Action::OpenGate(OpenGate {
+            term,
+            first_token,
+            ceiling,
+            authority_until,
+            grace,
+        }));
+    }
+}
