@@ -8,24 +8,18 @@ use std::path::Path;
 
 use common::suite::{self, Store, assert_stale};
 use monolock_adapters::sqlite::{self, Change, Fence, GuardedTable, Row, TableName};
-use monolock_adapters::{FenceError, Resource, Retry, Stamp, Token};
-use sqlx::SqlitePool;
+use monolock_adapters::{FenceError, Resource, Token};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conforms() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    suite::run(
-        Rows::create(&dir.path().join("suite.db")).await,
-        60,
-        common::seed(),
-    )
-    .await;
+    suite::run(create(&dir.path().join("suite.db")).await, 60, common::seed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_behind_the_fence_keeps_the_next_one_waiting() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let rows = Rows::create(&dir.path().join("wait.db")).await;
+    let rows = create(&dir.path().join("wait.db")).await;
     let (old, new) = (stamp(1), stamp(2));
     let mut tx = rows
         .pool
@@ -38,7 +32,7 @@ async fn a_writer_behind_the_fence_keeps_the_next_one_waiting() {
         .await
         .expect("behind the fence");
 
-    let other = Rows::open(&dir.path().join("wait.db")).await;
+    let other = reopen(&dir.path().join("wait.db")).await;
     let next = tokio::spawn(async move { other.put(&new, 2).await });
     assert!(!next.is_finished());
     tx.commit().await.expect("admitted before the newer token was");
@@ -50,7 +44,7 @@ async fn a_writer_behind_the_fence_keeps_the_next_one_waiting() {
 #[tokio::test]
 async fn work_that_fails_leaves_nothing_not_even_the_token() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let rows = Rows::create(&dir.path().join("fail.db")).await;
+    let rows = create(&dir.path().join("fail.db")).await;
     let changes = [Change::Upsert(row(1)), Change::Insert(row(2))];
     let result = rows
         .fence
@@ -70,18 +64,18 @@ async fn work_that_fails_leaves_nothing_not_even_the_token() {
 #[tokio::test]
 async fn the_trigger_stops_every_other_program() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let rows = Rows::create(&dir.path().join("trigger.db")).await;
+    let rows = create(&dir.path().join("trigger.db")).await;
     rows.table
         .install_trigger(&rows.pool)
         .await
         .expect("a second time");
     rows.put(&stamp(42), 1).await.expect("the first token");
     for refused in [
-        "UPDATE row SET value = 2, fencing_token = 41",
-        "UPDATE row SET value = 2, fencing_token = NULL",
-        "UPDATE row SET value = 2, fencing_token = 'x'",
-        "REPLACE INTO row (id, value, fencing_token) VALUES (1, 2, 41)",
-        "INSERT INTO row (id, value, fencing_token) VALUES (1, 2, 41) ON CONFLICT DO UPDATE SET value = 2",
+        "UPDATE guarded SET value = 2, fencing_token = 41",
+        "UPDATE guarded SET value = 2, fencing_token = NULL",
+        "UPDATE guarded SET value = 2, fencing_token = 'x'",
+        "REPLACE INTO guarded (id, value, fencing_token) VALUES (1, 2, 41)",
+        "INSERT INTO guarded (id, value, fencing_token) VALUES (1, 2, 41) ON CONFLICT DO UPDATE SET value = 2",
         "UPDATE fencing_tokens SET token = 41",
     ] {
         let error = sqlx::query(refused).execute(&rows.pool).await.expect_err(refused);
@@ -93,9 +87,9 @@ async fn the_trigger_stops_every_other_program() {
     }
     assert_eq!(rows.get().await, Some(1));
     for accepted in [
-        "UPDATE row SET value = 3",
-        "UPDATE row SET value = 4, fencing_token = 42",
-        "REPLACE INTO row (id, value, fencing_token) VALUES (1, 5, 43)",
+        "UPDATE guarded SET value = 3",
+        "UPDATE guarded SET value = 4, fencing_token = 42",
+        "REPLACE INTO guarded (id, value, fencing_token) VALUES (1, 5, 43)",
     ] {
         sqlx::query(accepted).execute(&rows.pool).await.expect(accepted);
     }
@@ -104,8 +98,8 @@ async fn the_trigger_stops_every_other_program() {
 #[tokio::test]
 async fn a_row_newer_than_the_fence_is_stale_all_the_same() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let rows = Rows::create(&dir.path().join("row.db")).await;
-    sqlx::query("INSERT INTO row (id, value, fencing_token) VALUES (1, 1, 50)")
+    let rows = create(&dir.path().join("row.db")).await;
+    sqlx::query("INSERT INTO guarded (id, value, fencing_token) VALUES (1, 1, 50)")
         .execute(&rows.pool)
         .await
         .expect("a row");
@@ -119,7 +113,7 @@ async fn a_row_newer_than_the_fence_is_stale_all_the_same() {
 #[tokio::test]
 async fn misuse_is_told_before_anything_is_sent() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let rows = Rows::create(&dir.path().join("misuse.db")).await;
+    let rows = create(&dir.path().join("misuse.db")).await;
     for row in [
         Row::new().set("value", 1_i64),
         Row::new().set("id", 1_i64).set("fencing_token", 99_i64),
@@ -142,7 +136,7 @@ async fn misuse_is_told_before_anything_is_sent() {
         matches!(result, Err(FenceError::TokenTooLarge { .. })),
         "{result:?}"
     );
-    let misspelt = GuardedTable::new(TableName::new("row").expect("a name"), &["idd"]).expect("a name");
+    let misspelt = GuardedTable::new(TableName::new("guarded").expect("a name"), &["idd"]).expect("a name");
     let row = Row::new().set("idd", 1_i64);
     let result = rows
         .fence
@@ -155,8 +149,8 @@ async fn misuse_is_told_before_anything_is_sent() {
 async fn names_are_only_names() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let pool = sqlite::open(dir.path().join("names.db")).await.expect("a file");
-    let odd = r#"o"dd; DROP TABLE row; --"#;
-    sqlx::raw_sql(r#"CREATE TABLE "o""dd; DROP TABLE row; --" ("k""1" TEXT PRIMARY KEY, "select" TEXT, "to""ken" INTEGER)"#)
+    let odd = r#"o"dd; DROP TABLE guarded; --"#;
+    sqlx::raw_sql(r#"CREATE TABLE "o""dd; DROP TABLE guarded; --" ("k""1" TEXT PRIMARY KEY, "select" TEXT, "to""ken" INTEGER)"#)
         .execute(&pool)
         .await
         .expect("a table");
@@ -168,7 +162,7 @@ async fn names_are_only_names() {
     fence.install(&pool).await.expect("installed again");
     table.install_trigger(&pool).await.expect("installed");
     let row = Row::new().set("k\"1", "a'; --").set("select", "x");
-    let stamp = Resource::guarded_by("'; DROP TABLE row; --")
+    let stamp = Resource::guarded_by("'; DROP TABLE guarded; --")
         .expect("a name")
         .stamp(Token::new(5));
     let changes =
@@ -183,101 +177,20 @@ async fn names_are_only_names() {
     );
 }
 
-/// One row of a guarded table, with every applied write noted in the same transaction.
-struct Rows {
-    pool: SqlitePool,
-    fence: Fence,
-    table: GuardedTable,
+common::rows::rows_of!(sqlite, sqlx::SqlitePool, "INSERT INTO applied (token) VALUES (?)");
+
+async fn create(file: &Path) -> Rows {
+    let pool = sqlite::open(file).await.expect("a file");
+    sqlx::raw_sql(
+        "CREATE TABLE guarded (id INTEGER PRIMARY KEY, value INTEGER, fencing_token INTEGER);
+         CREATE TABLE applied (n INTEGER PRIMARY KEY AUTOINCREMENT, token INTEGER NOT NULL)",
+    )
+    .execute(&pool)
+    .await
+    .expect("tables");
+    Rows::install(pool).await
 }
 
-impl Rows {
-    async fn create(file: &Path) -> Self {
-        let rows = Self::open(file).await;
-        sqlx::raw_sql(
-            "CREATE TABLE row (id INTEGER PRIMARY KEY, value INTEGER, fencing_token INTEGER);
-             CREATE TABLE applied (n INTEGER PRIMARY KEY AUTOINCREMENT, token INTEGER NOT NULL)",
-        )
-        .execute(&rows.pool)
-        .await
-        .expect("tables");
-        rows.fence.install(&rows.pool).await.expect("installed");
-        rows.table.install_trigger(&rows.pool).await.expect("installed");
-        rows
-    }
-
-    async fn open(file: &Path) -> Self {
-        let pool = sqlite::open(file).await.expect("a file");
-        let table = GuardedTable::new(TableName::new("row").expect("a name"), &["id"]).expect("a name");
-        Self {
-            pool,
-            fence: Fence::new(),
-            table,
-        }
-    }
-
-    async fn write(&self, stamp: &Stamp, change: Change) -> Result<(), FenceError> {
-        let attempt = || async {
-            let mut tx = self.fence.begin(&self.pool, stamp).await?;
-            self.table.apply(&mut tx, &change).await?;
-            let token = i64::try_from(stamp.token().get()).expect("small tokens");
-            sqlx::query("INSERT INTO applied (token) VALUES (?)")
-                .bind(token)
-                .execute(tx.conn())
-                .await?;
-            tx.commit().await
-        };
-        Retry::default().run(attempt).await
-    }
-}
-
-impl Store for Rows {
-    async fn put(&self, stamp: &Stamp, value: i64) -> Result<(), FenceError> {
-        self.write(stamp, Change::Upsert(row(value))).await
-    }
-
-    async fn create(&self, stamp: &Stamp, value: i64) -> Result<(), FenceError> {
-        self.write(stamp, Change::Insert(row(value))).await
-    }
-
-    async fn update(&self, stamp: &Stamp, value: i64) -> Result<(), FenceError> {
-        self.write(stamp, Change::Update(row(value))).await
-    }
-
-    async fn delete(&self, stamp: &Stamp) -> Result<(), FenceError> {
-        self.write(stamp, Change::Delete(row(0))).await
-    }
-
-    async fn claim(&self, stamp: &Stamp) -> Result<(), FenceError> {
-        self.fence.claim(&self.pool, stamp).await
-    }
-
-    async fn get(&self) -> Option<i64> {
-        sqlx::query_scalar("SELECT value FROM row WHERE id = 1")
-            .fetch_optional(&self.pool)
-            .await
-            .expect("readable")
-    }
-
-    async fn applied(&self) -> Option<Vec<u64>> {
-        let tokens: Vec<i64> = sqlx::query_scalar("SELECT token FROM applied ORDER BY n")
-            .fetch_all(&self.pool)
-            .await
-            .expect("readable");
-        Some(
-            tokens
-                .into_iter()
-                .map(|token| u64::try_from(token).expect("a token"))
-                .collect(),
-        )
-    }
-}
-
-fn row(value: i64) -> Row {
-    Row::new().set("id", 1_i64).set("value", value)
-}
-
-fn stamp(token: u64) -> Stamp {
-    Resource::guarded_by("lock")
-        .expect("a name")
-        .stamp(Token::new(token))
+async fn reopen(file: &Path) -> Rows {
+    Rows::attach(sqlite::open(file).await.expect("a file"))
 }

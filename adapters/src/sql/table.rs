@@ -286,7 +286,10 @@ impl<DB: Backend> GuardedTable<DB> {
         key: &[(Ident, &Bind<DB>)],
     ) -> Result<Option<Option<Token>>, FenceError> {
         let token_column = self.column(&self.token);
-        let mut select = Statement::new(format!("SELECT {token_column}, 0 FROM {}", self.quoted()));
+        let mut select = Statement::new(format!(
+            "SELECT {token_column}, {token_column} FROM {}",
+            self.quoted()
+        ));
         self.where_key(&mut select, key)?;
         if DB::DIALECT == Dialect::Mysql {
             select.text(" FOR UPDATE");

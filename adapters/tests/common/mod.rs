@@ -8,6 +8,7 @@
 
 pub mod history;
 pub mod postgres;
+pub mod rows;
 pub mod server;
 pub mod suite;
 

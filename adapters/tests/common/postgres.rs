@@ -86,7 +86,7 @@ impl Postgres {
         panic!("PostgreSQL found no port:\n{}", self.log());
     }
 
-    /// The ids of the children die with the postmaster: it is the one process to end.
+    /// The postmaster is the one process to end: its children end themselves when it is gone.
     async fn run_on(&mut self, port: u16) -> Result<(), ()> {
         let mut command = as_postgres(&self.bin.join("postgres"));
         command
@@ -119,7 +119,7 @@ impl Postgres {
     }
 
     fn is_ready(&self, port: u16) -> bool {
-        // `-d` keeps somebody else's server on that port from being taken for ours: sockets live in our folder.
+        // By its socket, which is in our folder: whatever else listens on that port is not taken for ours.
         Command::new(self.bin.join("pg_isready"))
             .args(["-q", "-p", &port.to_string(), "-h"])
             .arg(self.dir.path().join("run"))

@@ -8,13 +8,16 @@ use monolock_adapters::{FenceError, Resource, Stamp, Token};
 
 use super::history::{History, assert_never_back};
 
+/// What every operation of a store comes to.
+pub type Result<T = (), E = FenceError> = std::result::Result<T, E>;
+
 /// One place in the store, guarded by one lock: a row, an object.
 pub trait Store: Send + Sync + 'static {
-    fn put(&self, stamp: &Stamp, value: i64) -> impl Future<Output = Result<(), FenceError>> + Send;
-    fn create(&self, stamp: &Stamp, value: i64) -> impl Future<Output = Result<(), FenceError>> + Send;
-    fn update(&self, stamp: &Stamp, value: i64) -> impl Future<Output = Result<(), FenceError>> + Send;
-    fn delete(&self, stamp: &Stamp) -> impl Future<Output = Result<(), FenceError>> + Send;
-    fn claim(&self, stamp: &Stamp) -> impl Future<Output = Result<(), FenceError>> + Send;
+    fn put(&self, stamp: &Stamp, value: i64) -> impl Future<Output = Result> + Send;
+    fn create(&self, stamp: &Stamp, value: i64) -> impl Future<Output = Result> + Send;
+    fn update(&self, stamp: &Stamp, value: i64) -> impl Future<Output = Result> + Send;
+    fn delete(&self, stamp: &Stamp) -> impl Future<Output = Result> + Send;
+    fn claim(&self, stamp: &Stamp) -> impl Future<Output = Result> + Send;
     /// What a reader finds.
     fn get(&self) -> impl Future<Output = Option<i64>> + Send;
     /// The tokens of the applied writes in the store's own order, if it keeps them.
@@ -174,11 +177,11 @@ pub fn assert_stale<T: std::fmt::Debug>(result: Result<T, FenceError>, sent: u64
 }
 
 #[track_caller]
-pub fn assert_missing<T: std::fmt::Debug>(result: Result<T, FenceError>) {
+pub fn assert_missing<T: std::fmt::Debug>(result: Result<T>) {
     assert!(matches!(result, Err(FenceError::Missing { .. })), "{result:?}");
 }
 
 #[track_caller]
-pub fn assert_exists<T: std::fmt::Debug>(result: Result<T, FenceError>) {
+pub fn assert_exists<T: std::fmt::Debug>(result: Result<T>) {
     assert!(matches!(result, Err(FenceError::Exists { .. })), "{result:?}");
 }
