@@ -1,0 +1,93 @@
+//! The lock server as a program.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use monolock_server::config::with_double_dashes;
+use monolock_server::{Server, ServerArgs, StartGate, logging};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// A lock server that hands out fencing tokens. No argument is needed to start. A flag wins over its environment
+/// variable, that over the default; an empty value counts as unset.
+#[derive(Debug, Parser)]
+#[command(name = "monolock-server", version)]
+struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Check the settings and the files they name, then exit
+    #[arg(long)]
+    check: bool,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("monolock-server: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let args = match Args::try_parse_from(with_double_dashes(std::env::args_os())) {
+        Ok(args) => args,
+        Err(error) => return Ok(explain(&error)),
+    };
+    let config = args.server.check()?;
+    if args.check {
+        println!("the settings are valid");
+        return Ok(ExitCode::SUCCESS);
+    }
+    logging::init(config.log);
+    raise_descriptor_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stop = StopSignals::new()?;
+        let server = Server::start(config, StartGate::Open).await?;
+        stop.wait().await;
+        server.shutdown().await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Help goes to stdout as it is; a wrong argument is one line.
+fn explain(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        print!("{error}");
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let problem = first.strip_prefix("error: ").unwrap_or(first);
+    eprintln!("monolock-server: {problem} (--help lists the settings)");
+    ExitCode::from(2)
+}
+
+/// One connection is one descriptor, so take all that the system allows.
+fn raise_descriptor_limit() {
+    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+        tracing::warn!(%error, "the descriptor limit stays as it is");
+    }
+}
+
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The owner of the lock table: one mutex, within which the order of grants is decided.
+//!
+//! Each connection's own task steps the table and carries its decisions out before it lets go: mail goes into the
+//! sessions' mailboxes, ownership changes into metrics, audit and the follow stream. So all of them agree on one
+//! order, and no hand-over to another task lies on the path of a grant.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use monolock_core::{
+    Action, ClaimId, ClaimState, CloseCause, LockEvent, LockTable, NotServing, Now, Ownership, Report,
+    Snapshot,
+};
+use monolock_protocol::frame::{ProtocolViolation, ServerFrame};
+use monolock_protocol::{BootInstant, ErrorCode, Lease, LockName};
+use tokio::sync::{Notify, broadcast};
+
+use crate::clock::now;
+use crate::metrics::Metrics;
+use crate::session::Session;
+
+pub(crate) struct Owner {
+    inner: Mutex<Inner>,
+    metrics: Arc<Metrics>,
+    followers: broadcast::Sender<LockEvent>,
+    earlier_deadline: Notify,
+}
+
+struct Inner {
+    table: LockTable,
+    sessions: HashMap<ClaimId, Arc<Session>>,
+    /// What the timer sleeps until.
+    armed: Option<BootInstant>,
+}
+
+impl Owner {
+    pub(crate) fn new(table: LockTable, metrics: Arc<Metrics>, follow_capacity: usize) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                table,
+                sessions: HashMap::new(),
+                armed: None,
+            }),
+            metrics,
+            followers: broadcast::Sender::new(follow_capacity),
+            earlier_deadline: Notify::new(),
+        }
+    }
+
+    /// A session asks for a lock; the answer is in its mailbox.
+    pub(crate) fn acquire(
+        &self,
+        session: &Arc<Session>,
+        lock: LockName,
+        lease: Lease,
+    ) -> Result<ClaimId, NotServing> {
+        let mut inner = self.lock();
+        let claim = inner.table.handle_acquire(lock, lease, now());
+        if let Ok(claim) = claim {
+            inner.sessions.insert(claim, Arc::clone(session));
+        }
+        self.carry_out(&mut inner);
+        claim
+    }
+
+    /// A session sent heartbeats, and then perhaps something that ends it; the answers are in its mailbox.
+    pub(crate) fn received(&self, claim: ClaimId, heartbeats: usize, violation: Option<ProtocolViolation>) {
+        let mut inner = self.lock();
+        let now = now();
+        for _ in 0..heartbeats {
+            inner.table.handle_heartbeat(claim, now);
+        }
+        self.metrics.heartbeats.inc_by(heartbeats as u64);
+        self.carry_out(&mut inner);
+        if let Some(violation) = violation {
+            self.end_with(&mut inner, claim, violation, now);
+        }
+    }
+
+    fn end_with(&self, inner: &mut Inner, claim: ClaimId, violation: ProtocolViolation, now: Now) {
+        inner.table.handle_close(claim, CloseCause::Broken, now);
+        self.carry_out(inner);
+        if let Some(session) = inner.sessions.remove(&claim) {
+            self.metrics.error_sent(violation.code());
+            session.end_with(&violation.into());
+        }
+    }
+
+    /// A session's task is done with its connection.
+    pub(crate) fn close(&self, claim: ClaimId, cause: CloseCause) {
+        let mut inner = self.lock();
+        inner.table.handle_close(claim, cause, now());
+        self.carry_out(&mut inner);
+        inner.sessions.remove(&claim);
+    }
+
+    /// Any other step.
+    pub(crate) fn step<R>(&self, step: impl FnOnce(&mut LockTable, Now) -> R) -> R {
+        let mut inner = self.lock();
+        let result = step(&mut inner.table, now());
+        self.carry_out(&mut inner);
+        result
+    }
+
+    /// Looks at the table and at the session of each claim.
+    pub(crate) fn view<R>(
+        &self,
+        view: impl FnOnce(&LockTable, &dyn Fn(ClaimId) -> Option<Arc<Session>>, Now) -> R,
+    ) -> R {
+        let inner = self.lock();
+        view(&inner.table, &|claim| inner.sessions.get(&claim).cloned(), now())
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.step(|table, now| {
+            table.handle_timeout(now);
+            table.report(now)
+        })
+    }
+
+    /// The table's state, and every change after it.
+    pub(crate) fn follow(&self) -> (Snapshot, broadcast::Receiver<LockEvent>) {
+        let mut inner = self.lock();
+        let now = now();
+        inner.table.handle_timeout(now);
+        self.carry_out(&mut inner);
+        (inner.table.snapshot(now), self.followers.subscribe())
+    }
+
+    /// Drives everything that happens by itself when time passes. Never returns.
+    pub(crate) async fn run_timer(&self) {
+        let mut timer = monolock_clock::BootTimer::new();
+        loop {
+            let deadline = self.arm();
+            tokio::select! {
+                () = timer.sleep_until(deadline) => self.step(LockTable::handle_timeout),
+                () = self.earlier_deadline.notified() => {}
+            }
+        }
+    }
+
+    fn arm(&self) -> Option<BootInstant> {
+        let mut inner = self.lock();
+        inner.armed = inner.table.poll_timeout();
+        inner.armed
+    }
+
+    fn carry_out(&self, inner: &mut Inner) {
+        while let Some(action) = inner.table.poll_action() {
+            match action {
+                Action::Send { claim, state } => {
+                    if let Some(session) = inner.sessions.get(&claim) {
+                        session.send(&frame(state));
+                    }
+                }
+                Action::End { claim, error } => self.end(inner.sessions.remove(&claim), error),
+                Action::Ownership { claim, lock, change } => {
+                    self.record(inner.sessions.get(&claim), &lock, change);
+                }
+                // Nobody following is no error.
+                Action::Follow(event) => drop(self.followers.send(event)),
+                Action::Reserve { epoch } => tracing::trace!(epoch, "no token file"),
+            }
+        }
+        let earlier = match (inner.table.poll_timeout(), inner.armed) {
+            (Some(next), Some(armed)) => next < armed,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if earlier {
+            inner.armed = inner.table.poll_timeout();
+            self.earlier_deadline.notify_one();
+        }
+    }
+
+    fn end(&self, session: Option<Arc<Session>>, error: Option<ErrorCode>) {
+        let Some(session) = session else {
+            return;
+        };
+        match error {
+            Some(code) => {
+                self.metrics.error_sent(code);
+                session.end_with(&ServerFrame::error(code));
+            }
+            None => session.end_silently(),
+        }
+    }
+
+    fn record(&self, session: Option<&Arc<Session>>, lock: &LockName, change: Ownership) {
+        self.metrics.ownership(change);
+        let remote_addr = session.map(|session| session.remote_addr);
+        tracing::debug!(%lock, ?remote_addr, ?change, "ownership");
+    }
+
+    /// A panic inside a step is a bug in the lock table; what it left behind cannot be trusted to grant again.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        match self.inner.lock() {
+            Ok(inner) => inner,
+            Err(poisoned) => {
+                drop(PoisonError::into_inner(poisoned));
+                tracing::error!("the lock table broke an invariant: stopping at once");
+                std::process::abort();
+            }
+        }
+    }
+}
+
+fn frame(state: ClaimState) -> ServerFrame {
+    match state {
+        ClaimState::Waiting => ServerFrame::Waiting,
+        ClaimState::Acquired(token) => ServerFrame::Acquired(token),
+    }
+}

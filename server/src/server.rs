@@ -1,0 +1,270 @@
+//! Starting and stopping a server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use monolock_core::{LockTable, TokenSource};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::now;
+use crate::config::{Config, SettingError};
+use crate::handle::ServerHandle;
+use crate::metrics::Metrics;
+use crate::owner::Owner;
+use crate::{listener, ops};
+
+/// Whether a server serves from the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartGate {
+    /// A server without a pair.
+    Open,
+    /// A node of a pair: it answers `ERROR 03` until its gate is opened for a term.
+    Shut,
+}
+
+/// Why a server did not start. Nothing is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting has a value that cannot be used.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// An address could not be bound.
+    #[error("{setting}: cannot listen on {address}: {source}")]
+    Bind {
+        /// The setting with the address.
+        setting: &'static str,
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Routes that an embedding program adds.
+#[derive(Clone, Debug, Default)]
+pub struct ExtraRoutes {
+    /// Beside `/metrics`, `/healthz` and `/readyz`.
+    pub ops: Router,
+    /// Beside the admin API, behind the same checks.
+    pub admin: Router,
+}
+
+/// A running server. Dropping it stops it without ceremony; see [`Server::shutdown`].
+pub struct Server {
+    shared: Arc<Shared>,
+    accepting: JoinHandle<()>,
+    timer: JoinHandle<()>,
+    http: Vec<JoinHandle<()>>,
+    http_stopping: CancellationToken,
+}
+
+/// What every task of one server shares.
+pub(crate) struct Shared {
+    pub(crate) owner: Owner,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) io_timeout: Duration,
+    pub(crate) addresses: Addresses,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) connections: TaskTracker,
+    pub(crate) ready: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) lock: SocketAddr,
+    pub(crate) ops: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+impl Shared {
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed) && self.owner.report().serving
+    }
+}
+
+impl Server {
+    /// Binds, loads and starts. Must be called within a tokio runtime with I/O and time enabled.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]: names the setting; nothing is left running.
+    pub async fn start(config: Config, gate: StartGate) -> Result<Self, StartError> {
+        Self::start_with_routes(config, gate, |_| ExtraRoutes::default()).await
+    }
+
+    /// As [`Server::start`], with routes of the embedding program.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::start`].
+    pub async fn start_with_routes(
+        config: Config,
+        gate: StartGate,
+        routes: impl FnOnce(ServerHandle) -> ExtraRoutes,
+    ) -> Result<Self, StartError> {
+        let listeners = Listeners::bind(&config)?;
+        let metrics = Arc::new(Metrics::new());
+        let (table, follow_capacity) = match gate {
+            StartGate::Open => (LockTable::always_open(TokenSource::after_restart(now())), 1),
+            StartGate::Shut => (LockTable::with_gate_shut(now()), FOLLOW_CAPACITY),
+        };
+        let shared = Arc::new(Shared {
+            owner: Owner::new(table, Arc::clone(&metrics), follow_capacity),
+            metrics,
+            io_timeout: config.io_timeout,
+            addresses: listeners.addresses()?,
+            stopping: CancellationToken::new(),
+            connections: TaskTracker::new(),
+            ready: AtomicBool::new(true),
+        });
+        let routes = routes(ServerHandle {
+            shared: Arc::clone(&shared),
+        });
+        Ok(Self::run(shared, listeners, routes))
+    }
+
+    fn run(shared: Arc<Shared>, listeners: Listeners, routes: ExtraRoutes) -> Self {
+        let http_stopping = CancellationToken::new();
+        let mut http = Vec::new();
+        if let Some(listener) = listeners.ops {
+            let router = ops::router(Arc::clone(&shared)).merge(routes.ops);
+            http.push(serve_http(listener, router, http_stopping.clone()));
+        }
+        if let Some(listener) = listeners.admin {
+            http.push(serve_http(listener, routes.admin, http_stopping.clone()));
+        }
+        let accepting = tokio::spawn(listener::accept_loop(listeners.lock, Arc::clone(&shared)));
+        let timer = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move { shared.owner.run_timer().await }
+        });
+        let Addresses { lock, ops, admin } = shared.addresses;
+        tracing::info!(address = %lock, "listening");
+        for (what, address) in [("ops", ops), ("admin", admin)] {
+            if let Some(address) = address {
+                tracing::info!(%address, what, "listening for HTTP");
+            }
+        }
+        Self {
+            shared,
+            accepting,
+            timer,
+            http,
+            http_stopping,
+        }
+    }
+
+    /// A handle for the embedding program.
+    #[must_use]
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// Stops: `/readyz` says so at once, every session gets `ERROR 01` and a bounded time to read it, ended
+    /// ownerships are recorded, and the operational endpoints close last.
+    pub async fn shutdown(mut self) {
+        tracing::info!("shutting down");
+        self.shared.stopping.cancel();
+        self.shared.owner.step(LockTable::handle_shutdown);
+        self.shared.connections.close();
+        let limit = self.shared.io_timeout.min(LONGEST_GOODBYE);
+        if tokio::time::timeout(limit, self.shared.connections.wait())
+            .await
+            .is_err()
+        {
+            let left = self.shared.connections.len();
+            tracing::warn!(left, "closing connections that did not take their goodbye");
+        }
+        self.http_stopping.cancel();
+        for server in std::mem::take(&mut self.http) {
+            // A scrape that never ends must not keep the process alive.
+            drop(tokio::time::timeout(LAST_SCRAPE, server).await);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stopping.cancel();
+        self.http_stopping.cancel();
+        self.accepting.abort();
+        self.timer.abort();
+    }
+}
+
+struct Listeners {
+    lock: TcpListener,
+    ops: Option<TcpListener>,
+    admin: Option<TcpListener>,
+}
+
+impl Listeners {
+    fn bind(config: &Config) -> Result<Self, StartError> {
+        let optional = |setting, address: &Option<String>| {
+            address
+                .as_deref()
+                .map(|address| bind(setting, address))
+                .transpose()
+        };
+        Ok(Self {
+            lock: bind("MONOLOCK_LISTEN_ADDRESS", &config.listen)?,
+            ops: optional("MONOLOCK_OPS_LISTEN_ADDRESS", &config.ops_listen)?,
+            admin: optional("MONOLOCK_ADMIN_LISTEN_ADDRESS", &config.admin_listen)?,
+        })
+    }
+
+    fn addresses(&self) -> Result<Addresses, StartError> {
+        let local = |setting, listener: &TcpListener| {
+            listener.local_addr().map_err(|source| StartError::Bind {
+                setting,
+                address: String::new(),
+                source,
+            })
+        };
+        let optional = |setting, listener: &Option<TcpListener>| {
+            listener
+                .as_ref()
+                .map(|listener| local(setting, listener))
+                .transpose()
+        };
+        Ok(Addresses {
+            lock: local("MONOLOCK_LISTEN_ADDRESS", &self.lock)?,
+            ops: optional("MONOLOCK_OPS_LISTEN_ADDRESS", &self.ops)?,
+            admin: optional("MONOLOCK_ADMIN_LISTEN_ADDRESS", &self.admin)?,
+        })
+    }
+}
+
+fn bind(setting: &'static str, address: &str) -> Result<TcpListener, StartError> {
+    listener::bind(address).map_err(|source| StartError::Bind {
+        setting,
+        address: address.to_owned(),
+        source,
+    })
+}
+
+fn serve_http(listener: TcpListener, router: Router, stopping: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let served = axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned());
+        if let Err(error) = served.await {
+            tracing::error!(%error, "an HTTP listener failed");
+        }
+    })
+}
+
+/// How far a standby may fall behind before it has to start from a new snapshot, in events.
+const FOLLOW_CAPACITY: usize = 16_384;
+
+/// How long sessions may take to read their goodbye, however long the I/O timeout is.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(5);
+
+const LAST_SCRAPE: Duration = Duration::from_secs(1);

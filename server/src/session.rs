@@ -1,0 +1,111 @@
+//! What the rest of the server knows of one connection, and how it reaches its task.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use monolock_protocol::frame::ServerFrame;
+
+/// One connection. Its own task reads the mail; everybody else leaves some and wakes it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) remote_addr: SocketAddr,
+    /// Empty without mutual TLS.
+    pub(crate) identity: Box<str>,
+    mailbox: Mutex<Mailbox>,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    frames: Vec<u8>,
+    end: Option<SessionEnd>,
+    waker: Option<Waker>,
+}
+
+/// How the session's task finishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionEnd {
+    /// An `ERROR` frame is the last of its mail.
+    WithError,
+    /// The lease ran out: close without a word.
+    Silent,
+}
+
+/// What a session's task has to do.
+#[derive(Debug, Default)]
+pub(crate) struct Mail {
+    /// To send, in order.
+    pub(crate) frames: Vec<u8>,
+    /// Then finish like this.
+    pub(crate) end: Option<SessionEnd>,
+}
+
+impl Session {
+    pub(crate) fn new(remote_addr: SocketAddr, identity: Box<str>) -> Self {
+        Self {
+            remote_addr,
+            identity,
+            mailbox: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn send(&self, frame: &ServerFrame) {
+        let mut mailbox = self.mailbox();
+        if mailbox.end.is_none() {
+            frame.encode(&mut mailbox.frames);
+            mailbox.wake();
+        }
+    }
+
+    pub(crate) fn end_with(&self, error: &ServerFrame) {
+        let mut mailbox = self.mailbox();
+        if mailbox.end.is_none() {
+            error.encode(&mut mailbox.frames);
+            mailbox.end = Some(SessionEnd::WithError);
+            mailbox.wake();
+        }
+    }
+
+    pub(crate) fn end_silently(&self) {
+        let mut mailbox = self.mailbox();
+        if mailbox.end.is_none() {
+            mailbox.frames = Vec::new();
+            mailbox.end = Some(SessionEnd::Silent);
+            mailbox.wake();
+        }
+    }
+
+    /// Ready when there is mail; else the task is woken by the next.
+    pub(crate) fn poll_mail(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut mailbox = self.mailbox();
+        if !mailbox.frames.is_empty() || mailbox.end.is_some() {
+            return Poll::Ready(());
+        }
+        match &mut mailbox.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    pub(crate) fn take_mail(&self) -> Mail {
+        let mut mailbox = self.mailbox();
+        Mail {
+            frames: std::mem::take(&mut mailbox.frames),
+            end: mailbox.end,
+        }
+    }
+
+    /// A panic elsewhere leaves the mailbox whole: each change is one assignment.
+    fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mailbox {
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
