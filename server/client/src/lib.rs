@@ -27,12 +27,14 @@
 //! | take a lock only if it is free | [`Client::try_lock`] |
 //! | limit the wait, stop gracefully, clean up after a loss | [`Client::claim`] |
 //! | speak TLS | [`Tls`] |
+//! | do without an async runtime | [`blocking`] |
 //! | see the protocol's rules without I/O | [`session`] |
 
 mod acquire;
 mod address;
 mod background;
 mod backoff;
+pub mod blocking;
 mod client;
 mod connect;
 mod driver;

@@ -11,18 +11,23 @@ use monolock_protocol::frame::{ClientFrame, Decoded, ServerFrame, SessionPhase, 
 use monolock_protocol::{ErrorCode, Lease, LockName, Token};
 
 /// Nothing in these tests takes this long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Listens on a free port and gives each connection in turn to its script.
-pub struct Peer {
-    pub address: SocketAddr,
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
     script: Option<JoinHandle<()>>,
 }
 
 impl Peer {
     /// Runs `script` on a thread of its own with the listening peer.
-    pub fn start(script: impl FnOnce(&Listener) + Send + 'static) -> Self {
-        let listener = Listener(TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    pub(crate) fn start(script: impl FnOnce(&Listener) + Send + 'static) -> Self {
+        Self::start_at("127.0.0.1:0", script)
+    }
+
+    /// As [`Peer::start`], at an address of the test's choice.
+    pub(crate) fn start_at(address: &str, script: impl FnOnce(&Listener) + Send + 'static) -> Self {
+        let listener = Listener(TcpListener::bind(address).expect("a free address"));
         let address = listener.0.local_addr().expect("bound");
         let script = std::thread::spawn(move || script(&listener));
         Self {
@@ -31,12 +36,12 @@ impl Peer {
         }
     }
 
-    pub fn servers(&self) -> String {
+    pub(crate) fn servers(&self) -> String {
         self.address.to_string()
     }
 
     /// Waits for the script's end; its failed assertions fail the test.
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         let script = self.script.take().expect("finished once");
         if let Err(panic) = script.join() {
             std::panic::resume_unwind(panic);
@@ -44,10 +49,10 @@ impl Peer {
     }
 }
 
-pub struct Listener(TcpListener);
+pub(crate) struct Listener(TcpListener);
 
 impl Listener {
-    pub fn accept(&self) -> Conn {
+    pub(crate) fn accept(&self) -> Conn {
         let (stream, _) = self.0.accept().expect("accept");
         stream.set_read_timeout(Some(PATIENCE)).expect("a valid time-out");
         Conn {
@@ -58,14 +63,14 @@ impl Listener {
     }
 }
 
-pub struct Conn {
+pub(crate) struct Conn {
     stream: TcpStream,
     received: Vec<u8>,
     phase: SessionPhase,
 }
 
 impl Conn {
-    pub fn expect_acquire(&mut self) -> (LockName, Lease) {
+    pub(crate) fn expect_acquire(&mut self) -> (LockName, Lease) {
         match self.next() {
             Some(ClientFrame::Acquire { name, lease }) => {
                 self.phase = SessionPhase::Claimed;
@@ -75,43 +80,43 @@ impl Conn {
         }
     }
 
-    pub fn expect_heartbeat(&mut self) {
+    pub(crate) fn expect_heartbeat(&mut self) {
         assert_eq!(self.next(), Some(ClientFrame::Heartbeat));
     }
 
     /// The client closes, whatever heartbeats it still sends.
-    pub fn expect_close(&mut self) {
+    pub(crate) fn expect_close(&mut self) {
         while let Some(frame) = self.next() {
             assert_eq!(frame, ClientFrame::Heartbeat);
         }
     }
 
-    pub fn send(&mut self, frame: &ServerFrame) {
+    pub(crate) fn send(&mut self, frame: &ServerFrame) {
         self.send_bytes(&frame.to_bytes());
     }
 
-    pub fn send_bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).expect("the client reads");
     }
 
-    pub fn grant(&mut self, token: u64) {
+    pub(crate) fn grant(&mut self, token: u64) {
         self.send(&ServerFrame::Acquired(Token::new(token)));
     }
 
     /// Grants, and waits until the client has noticed: it then beats as a holder.
-    pub fn grant_and_await_beat(&mut self, token: u64) {
+    pub(crate) fn grant_and_await_beat(&mut self, token: u64) {
         self.grant(token);
         self.expect_heartbeat();
     }
 
-    pub fn fail(mut self, code: ErrorCode) {
+    pub(crate) fn fail(mut self, code: ErrorCode) {
         self.send(&ServerFrame::error(code));
         self.stream.shutdown(std::net::Shutdown::Write).ok();
         self.expect_close();
     }
 
     /// Answers every heartbeat until the client closes.
-    pub fn keep_alive(mut self, answer: &ServerFrame) {
+    pub(crate) fn keep_alive(mut self, answer: &ServerFrame) {
         while let Some(frame) = self.next() {
             assert_eq!(frame, ClientFrame::Heartbeat);
             // The client may close while this is on its way.
@@ -143,13 +148,13 @@ impl Conn {
 }
 
 /// A port on which nothing listens.
-pub fn closed_port() -> SocketAddr {
+pub(crate) fn closed_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound")
 }
 
 /// Polls a condition until it holds.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = monolock_clock::boot_now() + PATIENCE;
     while !condition() {
         assert!(monolock_clock::boot_now() < deadline, "{what} did not happen");
