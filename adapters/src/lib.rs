@@ -44,6 +44,8 @@ mod resource;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod retry;
 
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]

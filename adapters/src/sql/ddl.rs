@@ -54,9 +54,8 @@ impl Ddl {
     pub(crate) fn trigger(table: &TableName, key: &[Ident], token: &Ident, dialect: Dialect) -> Self {
         let mut statements = refuse_smaller_on_update(table, token, dialect);
         match dialect {
-            Dialect::Sqlite | Dialect::Mysql => {
-                statements.push(refuse_smaller_on_replace(table, key, token, dialect))
-            }
+            Dialect::Sqlite => statements.push(refuse_smaller_on_replace(table, key, token)),
+            Dialect::Mysql => statements.extend(refuse_smaller_after_delete(table, key, token)),
             // It has no REPLACE: a row changes by UPDATE or not at all.
             Dialect::Postgres => {}
         }
@@ -140,38 +139,61 @@ fn refuse_smaller_on_update(table: &TableName, token: &Ident, dialect: Dialect) 
     }
 }
 
-/// `REPLACE` deletes the old row and inserts the new one, without an update.
-fn refuse_smaller_on_replace(table: &TableName, key: &[Ident], token: &Ident, dialect: Dialect) -> String {
+/// `REPLACE` deletes the old row and inserts the new one, without an update. There is one writer at a time, so the row
+/// that is read here is the one that goes.
+fn refuse_smaller_on_replace(table: &TableName, key: &[Ident], token: &Ident) -> String {
+    let dialect = Dialect::Sqlite;
     let trigger = table.sibling(&table.table.derived("_fence_insert_v1"), dialect);
+    let on = table.table.quoted(dialect);
     let column = token.quoted(dialect);
     let same_key: Vec<_> = key
         .iter()
         .map(|key| key.quoted(dialect))
         .map(|key| format!("stored.{key} = NEW.{key}"))
         .collect();
-    let newer = format!(
-        "SELECT 1 FROM {} AS stored WHERE {} AND stored.{column} > COALESCE(NEW.{column}, -1)",
-        if dialect == Dialect::Sqlite {
-            table.table.quoted(dialect)
-        } else {
-            table.quoted(dialect)
-        },
+    format!(
+        "CREATE TRIGGER IF NOT EXISTS {trigger} BEFORE INSERT ON {on}\n\
+         WHEN EXISTS (SELECT 1 FROM {on} AS stored WHERE {} AND stored.{column} > COALESCE(NEW.{column}, -1))\n\
+         BEGIN SELECT RAISE(ABORT, '{TRIGGER_MESSAGE}'); END",
         same_key.join(" AND "),
-    );
-    match dialect {
-        Dialect::Sqlite | Dialect::Postgres => format!(
-            "CREATE TRIGGER IF NOT EXISTS {trigger} BEFORE INSERT ON {}\n\
-             WHEN EXISTS ({newer})\n\
-             BEGIN SELECT RAISE(ABORT, '{TRIGGER_MESSAGE}'); END",
-            table.table.quoted(dialect),
+    )
+}
+
+/// `REPLACE` deletes the old row and inserts the new one, without an update. A trigger cannot lock rows of its own
+/// table, so what it could read may be old; but it is given the row that goes. It is remembered for the insert that follows.
+fn refuse_smaller_after_delete(table: &TableName, key: &[Ident], token: &Ident) -> [String; 2] {
+    let dialect = Dialect::Mysql;
+    let on = table.quoted(dialect);
+    let column = token.quoted(dialect);
+    let variable = |name: &str| format!("@{}", table.table.derived(name).quoted(dialect));
+    let gone = variable("_fence_gone");
+    let keys: Vec<_> = key
+        .iter()
+        .enumerate()
+        .map(|(n, key)| (variable(&format!("_fence_key_{n}")), key.quoted(dialect)))
+        .collect();
+    let remember: String = keys
+        .iter()
+        .map(|(variable, key)| format!(", {variable} = OLD.{key}"))
+        .collect();
+    let same_key: String = keys
+        .iter()
+        .map(|(variable, key)| format!(" AND {variable} <=> NEW.{key}"))
+        .collect();
+    let deleting = table.sibling(&table.table.derived("_fence_delete_v1"), dialect);
+    let inserted = table.sibling(&table.table.derived("_fence_insert_v1"), dialect);
+    [
+        format!(
+            "CREATE TRIGGER IF NOT EXISTS {deleting} BEFORE DELETE ON {on} FOR EACH ROW BEGIN\n\
+             \x20 SET {gone} = OLD.{column}{remember};\n\
+             END"
         ),
-        Dialect::Mysql => format!(
-            "CREATE TRIGGER IF NOT EXISTS {trigger} BEFORE INSERT ON {} FOR EACH ROW BEGIN\n\
-             \x20 IF EXISTS ({newer} FOR UPDATE) THEN\n\
+        format!(
+            "CREATE TRIGGER IF NOT EXISTS {inserted} AFTER INSERT ON {on} FOR EACH ROW BEGIN\n\
+             \x20 IF {gone} > COALESCE(NEW.{column}, -1){same_key} THEN\n\
              \x20   SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{TRIGGER_MESSAGE}';\n\
              \x20 END IF;\n\
-             END",
-            table.quoted(dialect),
+             END"
         ),
-    }
+    ]
 }

@@ -7,17 +7,18 @@
 )]
 
 pub mod history;
+pub mod mariadb;
 pub mod postgres;
 pub mod rows;
 pub mod server;
 pub mod suite;
 
-/// A seed for this run: from `TEST_SEED` to repeat one, else random. Printed, so that a failure can be repeated.
+/// A seed for this run: from `MONOLOCK_TEST_SEED` to repeat one, else random. Printed, so that a failure can be repeated.
 pub fn seed() -> u64 {
-    let seed = std::env::var("TEST_SEED")
+    let seed = std::env::var("MONOLOCK_TEST_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
         .unwrap_or_else(|| fastrand::u64(..));
-    eprintln!("TEST_SEED={seed}");
+    eprintln!("MONOLOCK_TEST_SEED={seed}");
     seed
 }
