@@ -1,25 +1,41 @@
 //! What the two nodes say to each other. JSON; fields that are not known are ignored, so that the two nodes may run
 //! neighbouring versions.
 
-use monolock_failover_core::{Incarnation, NodeId, Record, Term};
+use std::time::Duration;
+
+use monolock_failover_core::{
+    self as core, Incarnation, LockChange, NodeId, PeerStatus, PromiseAnswer, PromiseRefusal, Record,
+    RoleName, Term,
+};
 use monolock_protocol::{Lease, LockName, Token};
 use serde::{Deserialize, Serialize};
 
 /// What a node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// It has started and observes before it may act.
-    Starting,
-    /// It serves nobody and is ready to take over.
+    /// Its gate is shut; it watches.
     Standby,
+    /// Its gate is shut; a takeover swap is sent or won.
+    TakingOver,
     /// Its gate is open.
     Active,
-    /// It is leaving: its gate is shut and stays so.
-    Leaving,
-    /// A role of a later version.
+    /// Its gate is shut; the term is being handed over.
+    HandingOver,
+    /// A role of a later version: its gate counts as shut.
     #[serde(other)]
     Unknown,
+}
+
+impl From<RoleName> for Role {
+    fn from(role: RoleName) -> Self {
+        match role {
+            RoleName::Standby => Self::Standby,
+            RoleName::TakingOver => Self::TakingOver,
+            RoleName::Active => Self::Active,
+            RoleName::HandingOver => Self::HandingOver,
+        }
+    }
 }
 
 /// How a node stands, as it was when it answered: the body of `GET /v1/node`.
@@ -56,6 +72,18 @@ pub struct NodeStatus {
     pub version: String,
 }
 
+impl From<&NodeStatus> for PeerStatus {
+    fn from(status: &NodeStatus) -> Self {
+        Self {
+            incarnation: status.incarnation,
+            active: status.role == Role::Active,
+            ready: status.ready_for_handover,
+            highest_term: status.term,
+            floor: status.floor,
+        }
+    }
+}
+
 /// The active asks its peer not to take over from its term for `ttl_ms`: the body of `POST /v1/promise`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromiseRequest {
@@ -71,31 +99,115 @@ pub struct PromiseRequest {
     pub ttl_ms: u64,
 }
 
+impl PromiseRequest {
+    /// The request of the core, for this long.
+    #[must_use]
+    pub fn new(request: core::PromiseRequest, ttl: Duration) -> Self {
+        Self {
+            term: request.term,
+            incarnation: request.incarnation,
+            floor: request.floor,
+            max_lease_ms: request.max_lease_ms,
+            ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl From<&PromiseRequest> for core::PromiseRequest {
+    fn from(request: &PromiseRequest) -> Self {
+        Self {
+            term: request.term,
+            incarnation: request.incarnation,
+            floor: request.floor,
+            max_lease_ms: request.max_lease_ms,
+        }
+    }
+}
+
 /// The answer to a promise request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromiseResponse {
-    /// Whether the answerer will not take over from the term for the time asked, counted from its answering.
-    pub promised: bool,
+    /// Why not; absent when the answerer will not take over from the term for the time asked, counted from its answering.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
     /// The largest term the answerer has seen.
     pub term: Term,
     /// The life of the answerer.
     pub incarnation: Incarnation,
-    /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
 }
 
-/// A newer term asks the old active to shut its gate and cut its sessions: the body of `POST /v1/fence`.
+impl PromiseResponse {
+    /// The answer of a node in this life.
+    #[must_use]
+    pub fn new(answer: PromiseAnswer, incarnation: Incarnation) -> Self {
+        Self {
+            refused: answer.refused.map(Refusal::from),
+            term: answer.highest_term,
+            incarnation,
+        }
+    }
+}
+
+impl From<&PromiseResponse> for PromiseAnswer {
+    fn from(response: &PromiseResponse) -> Self {
+        Self {
+            refused: response.refused.map(PromiseRefusal::from),
+            highest_term: response.term,
+        }
+    }
+}
+
+/// Why a node does not promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// It has seen a larger term, or holds it.
+    LargerTerm,
+    /// Its own takeover swap is under way.
+    SwapPending,
+    /// It holds a release or a proof of death of that term.
+    TermEnded,
+    /// Its state file could not be written.
+    NotDurable,
+    /// A reason of a later version.
+    #[serde(other)]
+    Other,
+}
+
+impl From<PromiseRefusal> for Refusal {
+    fn from(refusal: PromiseRefusal) -> Self {
+        match refusal {
+            PromiseRefusal::LargerTerm => Self::LargerTerm,
+            PromiseRefusal::SwapPending => Self::SwapPending,
+            PromiseRefusal::TermEnded => Self::TermEnded,
+            PromiseRefusal::NotDurable => Self::NotDurable,
+        }
+    }
+}
+
+impl From<Refusal> for PromiseRefusal {
+    /// An unknown reason is one that may pass.
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::LargerTerm => Self::LargerTerm,
+            Refusal::SwapPending | Refusal::Other => Self::SwapPending,
+            Refusal::TermEnded => Self::TermEnded,
+            Refusal::NotDurable => Self::NotDurable,
+        }
+    }
+}
+
+/// The new active asks the old one to shut its gate and cut its sessions: the body of `POST /v1/fence`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceRequest {
-    /// The term of the sender. The receiver shuts only for a term larger than its own.
+    /// The term that ended. The receiver shuts in this term and below, and in no later one.
     pub term: Term,
 }
 
 /// The answer to a fence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceResponse {
-    /// Whether the answerer's gate is shut, and will not open in a term below the fence's.
+    /// Whether the answerer's gate is shut, and will not open in that term again.
     pub shut: bool,
     /// The largest term the answerer has seen.
     pub term: Term,
@@ -110,8 +222,6 @@ pub struct FenceResponse {
 pub struct HandoverRequest {
     /// The record that the witness now holds.
     pub record: Record,
-    /// The last token of the term that ended.
-    pub last_token: Token,
 }
 
 /// The answer to a handover.
@@ -222,6 +332,29 @@ pub enum FollowEvent {
     /// An event of a later version: to be passed over.
     #[serde(other)]
     Unknown,
+}
+
+impl FollowEvent {
+    /// What it says about a lock, if it does.
+    #[must_use]
+    pub fn lock_change(&self) -> Option<LockChange> {
+        match self {
+            Self::Held { lock, lease, .. } => Some(LockChange::Held {
+                lock: lock.clone(),
+                lease: *lease,
+            }),
+            Self::Freed { lock } => Some(LockChange::Freed { lock: lock.clone() }),
+            Self::Broke { lock, free_after_ms } => Some(LockChange::Broke {
+                lock: lock.clone(),
+                free_after: Duration::from_millis(*free_after_ms),
+            }),
+            Self::Snapshot { .. }
+            | Self::SnapshotEnd { .. }
+            | Self::Beat { .. }
+            | Self::Mark { .. }
+            | Self::Unknown => None,
+        }
+    }
 }
 
 /// The body of every answer that is not 200.

@@ -134,7 +134,7 @@ async fn an_answer_that_was_changed_on_the_way_is_not_believed() {
             answer.replace(from, to).into_bytes()
         }
     };
-    let (proxy, _) = record(node.address, swap("\"promised\":true", "\"promised\":null")).await;
+    let (proxy, _) = record(node.address, swap("\"term\":7", "\"term\":8")).await;
     assert_unauthenticated(client(proxy, secret()).promise(&promise_request()).await);
     let (proxy, _) = record(node.address, swap("409 Conflict", "200 OK")).await;
     assert_unauthenticated(client(proxy, secret()).begin_handover(&Default::default()).await);

@@ -24,16 +24,16 @@ async fn every_call_is_answered_with_and_without_a_secret() {
         let answer = client.status().await.unwrap();
         assert_eq!(answer.value, status());
         assert!(before <= answer.sent && answer.sent <= answer.received && answer.received <= boot_now());
-        assert!(client.promise(&promise_request()).await.unwrap().value.promised);
+        assert_eq!(
+            client.promise(&promise_request()).await.unwrap().value.refused,
+            None
+        );
         let fence = client.fence(&FenceRequest { term: Term(9) }).await.unwrap().value;
         assert_eq!(
             (fence.shut, fence.term, fence.last_token),
             (true, Term(9), Token::new(77))
         );
-        let handover = HandoverRequest {
-            record: record(),
-            last_token: Token::new(1),
-        };
+        let handover = HandoverRequest { record: record() };
         assert!(client.handover(&handover).await.unwrap().value.accepted);
         let acknowledged = client
             .acknowledge(&AcknowledgeRequest { stream: 4, mark: 5 })

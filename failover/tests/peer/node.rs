@@ -7,7 +7,7 @@ use std::time::Duration;
 use monolock_failover::core::{Incarnation, NodeId, Record, Term};
 use monolock_failover::peer::message::{
     AcknowledgeResponse, BeginHandoverResponse, FenceResponse, FollowEvent, HandoverResponse, NodeStatus,
-    PromiseRequest, PromiseResponse, Role,
+    PromiseRequest, PromiseResponse, Refusal, Role,
 };
 use monolock_failover::peer::{Declined, PeerCall, PeerClient, PeerSecret, PeerServer, Sender};
 use monolock_protocol::Token;
@@ -154,10 +154,9 @@ async fn answer(
             PeerCall::Promise { request, reply } => {
                 hear("promise");
                 let response = PromiseResponse {
-                    promised: request == promise_request(),
+                    refused: (request != promise_request()).then_some(Refusal::TermEnded),
                     term: request.term,
                     incarnation: Incarnation(9),
-                    reason: None,
                 };
                 let _ = reply.send(Ok(response));
             }
