@@ -24,7 +24,7 @@ impl LockServer {
     #[must_use]
     pub fn start(settings: &[(&str, &str)]) -> Self {
         let process = Self::spawn(settings);
-        let address = listening_address(&process.wait_for_line("listening"));
+        let address = listening_address(&process.wait_for_line("listening address="));
         Self { process, address }
     }
 
