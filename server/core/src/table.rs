@@ -32,6 +32,8 @@ pub struct LockTable {
     gate: Gate,
     /// The largest term ever opened; `None` on a server without a pair, which has nobody to follow it.
     last_term: Option<u64>,
+    /// The last term was shut on purpose while its authority lasted: it may be opened again.
+    reopenable: bool,
     tokens: TokenSource,
     claims: Claims,
     deadlines: Deadlines,
@@ -95,6 +97,7 @@ impl LockTable {
         Self {
             gate,
             last_term,
+            reopenable: false,
             tokens,
             claims: Claims::default(),
             deadlines: Deadlines::default(),
@@ -247,7 +250,8 @@ impl LockTable {
     }
 
     /// Begins a term of a pair. Ignored, and `false`, when no larger term than before, or when its authority has already
-    /// lapsed, after a shutdown, and on a server without a pair.
+    /// lapsed, after a shutdown, and on a server without a pair. The term before may be opened again only if it was
+    /// ended by [`LockTable::shut_gate`]: a handover that failed.
     ///
     /// Graces of this node's own earlier terms are not added by themselves: they are in [`LockTable::snapshot`].
     pub fn open_gate(&mut self, open: OpenGate, now: Now) -> bool {
@@ -255,13 +259,15 @@ impl LockTable {
         let Some(last_term) = self.last_term else {
             return false;
         };
-        if open.term <= last_term || now.boot >= open.authority_until || self.gate.is_shut_down() {
+        let began_before = open.term < last_term || (open.term == last_term && !self.reopenable);
+        if began_before || now.boot >= open.authority_until || self.gate.is_shut_down() {
             return false;
         }
         self.shut(ErrorCode::NotActive, ErrorCode::NotActive, now);
         let first = open.first_token.max(self.tokens.last().next());
         self.tokens = TokenSource::unconfirmed(first, open.ceiling, now);
         self.last_term = Some(open.term);
+        self.reopenable = false;
         self.gate = Gate::Open {
             term: open.term,
             authority_until: open.authority_until,
@@ -297,6 +303,7 @@ impl LockTable {
     pub fn shut_gate(&mut self, code: ErrorCode, now: Now) {
         self.advance(now);
         if let Gate::Open { .. } = self.gate {
+            self.reopenable = true;
             self.shut(code, ErrorCode::NotActive, now);
         }
     }

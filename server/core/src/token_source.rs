@@ -132,7 +132,9 @@ impl TokenSource {
         self.not_before
     }
 
-    fn epoch(&self, now: Now) -> u64 {
+    /// The unix second that a grant made now follows.
+    #[must_use]
+    pub fn epoch(&self, now: Now) -> u64 {
         let elapsed = now.boot.saturating_duration_since(self.anchor.boot);
         let believed = self.anchor.wall.saturating_add(elapsed).saturating_add(TOLERANCE);
         now.wall.min(believed).unix_seconds()

@@ -50,6 +50,8 @@ pub struct Report {
     pub serving: bool,
     /// The largest token granted; below the first of the term when there was no grant yet.
     pub last_token: Token,
+    /// The unix second that the next grant would follow: the wall clock as far as it is believed.
+    pub epoch: u64,
     /// How long a client somewhere may believe in its lock after this server has gone: the longest lease of a live
     /// claim, or a longer running grace.
     pub longest_lease: Option<Lease>,

@@ -592,3 +592,29 @@ fn a_handed_over_gate_tells_its_sessions_to_come_back_and_refuses_new_ones() {
     assert_eq!(refused.code, ErrorCode::NotActive);
     assert_eq!(table.snapshot(at(2)).graces.len(), 1, "kept for the next term");
 }
+
+#[test]
+fn a_term_shut_on_purpose_may_open_again_but_a_lapsed_one_may_not() {
+    let mut table = active(1_000);
+    table.shut_gate(ErrorCode::ShuttingDown, at(10));
+    let again = open(1, token(1_000, 0), boot(1_000), Grace::default());
+    assert!(table.open_gate(again.clone(), at(20)), "a handover that failed");
+    assert!(!table.open_gate(again.clone(), at(30)), "it is open");
+    table.handle_timeout(at(1_000));
+    table.shut_gate(ErrorCode::ShuttingDown, at(1_001));
+    let again = OpenGate {
+        authority_until: boot(5_000),
+        ..again
+    };
+    assert!(!table.open_gate(again, at(1_002)), "its authority has lapsed");
+}
+
+#[test]
+fn the_report_names_the_second_that_the_next_grant_follows() {
+    let table = active(1_000);
+    assert_eq!(
+        table.report(at(0)).epoch,
+        1_000,
+        "not the wall clock, which nobody vouched for"
+    );
+}

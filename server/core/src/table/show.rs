@@ -31,6 +31,7 @@ impl LockTable {
             },
             serving: self.gate.check().is_ok() && !self.gate.has_lapsed(now.boot),
             last_token: self.tokens.last(),
+            epoch: self.tokens.epoch(now),
             longest_lease: self.deadlines.longest_lease().max(grace_left),
             claims: self.claims.len(),
             held: self.held,
