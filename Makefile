@@ -4,6 +4,7 @@
 # the lints share what they compile.
 
 CARGO     ?= cargo
+TARGET    := $(or $(CARGO_TARGET_DIR),target)
 WORKSPACE := --workspace --all-features --locked
 
 .DEFAULT_GOAL := help
@@ -13,8 +14,8 @@ help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 demo: ## Show a takeover live: a pair, two workers, a stale write refused (no root, no Docker, no database)
-	$(CARGO) build --locked --bins -p monolock-failover -p monolock-server -p monolock-client -p monolock-examples
-	@$(CARGO) run --locked --quiet -p monolock-examples --bin pair_demo
+	$(CARGO) build --locked --bins -p monolock-failover -p monolock-examples
+	@$(TARGET)/debug/pair_demo
 
 test: setup build ## Run every test with real servers; installs missing Debian packages where it may
 	$(CARGO) test $(WORKSPACE) --no-fail-fast
