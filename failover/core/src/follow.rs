@@ -47,6 +47,8 @@ pub(crate) struct FollowedLocks {
     locks: BTreeMap<LockName, Followed>,
     /// A whole snapshot was received on the stream that is running or ended last.
     complete: bool,
+    /// Until when the active itself holds back every lock that is not listed.
+    every_lock_until: Option<BootInstant>,
     last_heard: Option<BootInstant>,
 }
 
@@ -82,8 +84,9 @@ impl FollowedLocks {
         }
     }
 
-    pub(crate) fn handle_snapshot_end(&mut self, now: BootInstant) {
+    pub(crate) fn handle_snapshot_end(&mut self, every_lock: Option<Duration>, now: BootInstant) {
         self.complete = true;
+        self.every_lock_until = every_lock.map(|left| now + left);
         self.last_heard = Some(now);
     }
 
@@ -106,8 +109,9 @@ impl FollowedLocks {
             .locks
             .iter()
             .filter_map(|(lock, followed)| Some((lock.clone(), until(followed)?)));
+        let every_lock_until = self.every_lock_until.filter(|until| *until > now);
         Grace {
-            every_lock_until: None,
+            every_lock_until,
             locks: locks.collect(),
         }
     }
@@ -138,7 +142,7 @@ mod tests {
         followed.handle_change(held("closed", 1_000), at(0));
         followed.handle_change(held("broken", 1_000), at(0));
         followed.handle_change(held("held", 500), at(0));
-        followed.handle_snapshot_end(at(0));
+        followed.handle_snapshot_end(None, at(0));
         followed.handle_change(LockChange::Freed { lock: lock("closed") }, at(10));
         let free_after = Duration::from_millis(1_000);
         followed.handle_change(
@@ -178,11 +182,19 @@ mod tests {
     }
 
     #[test]
+    fn a_running_grace_of_every_lock_survives_the_next_takeover() {
+        let mut followed = FollowedLocks::default();
+        followed.handle_snapshot_end(Some(Duration::from_millis(500)), at(0));
+        assert_eq!(followed.grace(at(100)).every_lock_until, Some(at(500)));
+        assert_eq!(followed.grace(at(500)).every_lock_until, None);
+    }
+
+    #[test]
     fn a_stream_is_live_only_after_its_snapshot_and_while_it_is_heard() {
         let mut followed = FollowedLocks::default();
         followed.handle_beat(at(5));
         assert!(!followed.is_live(at(5), Duration::ZERO), "no snapshot yet");
-        followed.handle_snapshot_end(at(6));
+        followed.handle_snapshot_end(None, at(6));
         assert!(followed.is_live(at(10), Duration::from_millis(4)));
         assert!(!followed.is_live(at(11), Duration::from_millis(4)));
         followed.restart();

@@ -418,7 +418,9 @@ impl Watchdog {
             .is_live(active_lived_until, self.config.timing.renewal_interval())
         {
             let longest = Duration::from_millis(u64::from(self.known.longest_lease_ms));
-            grace.every_lock_until = (!longest.is_zero()).then(|| now + longest);
+            grace.every_lock_until = grace
+                .every_lock_until
+                .max((!longest.is_zero()).then(|| now + longest));
         }
         grace
     }

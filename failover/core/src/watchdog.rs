@@ -25,6 +25,7 @@
 //! [`Watchdog::handle_timeout`].
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use monolock_protocol::{BootInstant, Token};
 
@@ -376,10 +377,10 @@ impl Watchdog {
         self.drive(now);
     }
 
-    /// The snapshot of the follow stream is whole.
-    pub fn handle_snapshot_end(&mut self, now: BootInstant) {
+    /// The snapshot of the follow stream is whole; `every_lock` is what is left of a grace of all other locks.
+    pub fn handle_snapshot_end(&mut self, every_lock: Option<Duration>, now: BootInstant) {
         self.begin(now);
-        self.followed.handle_snapshot_end(now);
+        self.followed.handle_snapshot_end(every_lock, now);
         self.drive(now);
     }
 
