@@ -1,5 +1,6 @@
 //! One node of an active/standby pair of monolock lock servers.
 
+pub mod config;
 pub mod dns;
 pub mod peer;
 pub mod state_file;

@@ -42,6 +42,15 @@ impl PeerAddress {
         self.port
     }
 
+    /// Another port of the same host.
+    #[must_use]
+    pub fn with_port(&self, port: u16) -> Self {
+        Self {
+            host: self.host.clone(),
+            port,
+        }
+    }
+
     /// Every address of the host, in the order of the system's resolver; at least one.
     ///
     /// # Errors

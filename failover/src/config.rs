@@ -1,0 +1,203 @@
+//! The settings of a node, and its command line.
+//!
+//! Both nodes get the same binary and the same settings, but for the few that say which is which. A flag wins over its
+//! environment variable, that over the default; an empty value counts as unset.
+//!
+//! ```
+//! use clap::Parser as _;
+//! use monolock_failover::config::{Cli, WitnessSetting};
+//!
+//! let cli = Cli::try_parse_from([
+//!     "monolock-failover",
+//!     "--node=a",
+//!     "--peer-listen=127.0.0.1:7073",
+//!     "--peer=127.0.0.1:7083",
+//!     "--peer-lock=127.0.0.1:7080",
+//!     "--witness=file:/var/lib/monolock/witness",
+//!     "--state-file=/var/lib/monolock/a.state",
+//! ])?;
+//! let config = cli.node.check()?;
+//! assert_eq!(config.witness, WitnessSetting::File("/var/lib/monolock/witness".into()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use monolock_failover_core::{NodeId, Timing};
+use monolock_server::Config as ServerConfig;
+use monolock_server::SettingError;
+
+use crate::dns::ServiceZone;
+use crate::peer::{PeerAddress, PeerSecret};
+
+mod args;
+mod check;
+mod value;
+
+pub use args::{Cli, Command, NodeArgs};
+
+/// The settings of one node, checked.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The lock server inside.
+    pub server: ServerConfig,
+    /// Which of the two this node is.
+    pub node: NodeId,
+    /// Where and with whom it talks.
+    pub link: LinkConfig,
+    /// The other node's lock protocol.
+    pub peer_lock: PeerAddress,
+    /// The pair's second voice.
+    pub witness: WitnessSetting,
+    /// Where terms and floors are remembered.
+    pub state_file: PathBuf,
+    /// Every duration of the pair.
+    pub timing: Timing,
+    /// Whether a peer whose both ports refuse counts as dead.
+    pub fast_takeover: bool,
+    /// Whether a grant waits for the standby.
+    pub follow: FollowMode,
+    /// How long a lock that may still be held is kept back after a takeover.
+    pub grace: TakeoverGrace,
+    /// The embedded DNS server; off when `None`.
+    pub dns: Option<DnsConfig>,
+    /// Commands at certain moments.
+    pub hooks: HookConfig,
+    /// Where takeovers and handovers are written down; only the log when `None`.
+    pub journal: Option<PathBuf>,
+}
+
+/// The peer link: all that `status` and `handover` need.
+#[derive(Clone, Debug)]
+pub struct LinkConfig {
+    /// Where this node answers its peer.
+    pub listen: SocketAddr,
+    /// Where the peer answers.
+    pub peer: PeerAddress,
+    /// The secret that both share; only on loopback when `None`.
+    pub secret: Option<PeerSecret>,
+}
+
+/// The witness of a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WitnessSetting {
+    /// A file that both nodes, on one machine, can write.
+    File(PathBuf),
+    /// None: what to do about a silent peer that cannot be proven dead.
+    None(Unproven),
+}
+
+/// What a node without a witness does about a silent peer whose death cannot be proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unproven {
+    /// It waits: nobody serves until an operator decides.
+    Wait,
+    /// It takes over: two nodes may serve, and only the order of tokens protects.
+    Takeover,
+}
+
+/// Whether a grant waits for the standby to have heard of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowMode {
+    /// It does not; after a crash, the grants of the last moments may be unheard of.
+    Async,
+    /// It does.
+    Sync,
+}
+
+/// How long a lock that may still be held is kept back after a takeover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeoverGrace {
+    /// Until its holder's lease has run out.
+    Lease,
+    /// Not at all: two holders may overlap, and only the token protects.
+    None,
+    /// For its lease, but at most so long: below the lease, two holders may overlap.
+    AtMost(Duration),
+}
+
+/// The embedded DNS server.
+#[derive(Clone, Debug)]
+pub struct DnsConfig {
+    /// Where it listens, UDP and TCP.
+    pub listen: SocketAddr,
+    /// The name and the two nodes.
+    pub zone: ServiceZone,
+    /// What the name stands for while this node is active.
+    pub advertise: Vec<IpAddr>,
+    /// What it stands for while the peer is; unknown when empty, until the peer's own server answers for it.
+    pub peer_advertise: Vec<IpAddr>,
+}
+
+/// Commands that run at certain moments, through `sh -c`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HookConfig {
+    /// Stops the old active from outside; exit code 0 is proof that it is stopped.
+    pub fence_command: Option<String>,
+    /// Runs when this node has become active.
+    pub on_active: Option<String>,
+    /// Runs when this node is active no longer.
+    pub on_standby: Option<String>,
+    /// How long each may take.
+    pub time_limit: Duration,
+}
+
+impl NodeConfig {
+    /// What is allowed and should be known all the same, one line each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let peer_is_local = self
+            .link
+            .peer
+            .host()
+            .parse::<IpAddr>()
+            .map_or(self.link.peer.host() == "localhost", |ip| ip.is_loopback());
+        if matches!(self.witness, WitnessSetting::File(_)) && !peer_is_local {
+            warnings.push(
+                "MONOLOCK_WITNESS: a file is a witness for two nodes on one machine, and the peer is on another: \
+                 two different files of one name would let both nodes be active"
+                    .into(),
+            );
+        }
+        match self.grace {
+            TakeoverGrace::Lease => {}
+            TakeoverGrace::None | TakeoverGrace::AtMost(_) => warnings.push(
+                "MONOLOCK_TAKEOVER_GRACE: after a takeover a lock may be granted while its last holder still believes \
+                 to hold it: every resource must check tokens"
+                    .into(),
+            ),
+        }
+        if self.witness == WitnessSetting::None(Unproven::Takeover) {
+            warnings.push(
+                "MONOLOCK_UNPROVEN: after a partition both nodes may be active: every resource must check tokens".into(),
+            );
+        }
+        warnings
+    }
+}
+
+impl NodeArgs {
+    /// Checks every setting, and the combination. Reads the secret's file, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] names the first setting that cannot be used.
+    pub fn check(self) -> Result<NodeConfig, SettingError> {
+        check::node(self)
+    }
+
+    /// Checks only what `status` and `handover` need: which node this is, and the peer link.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] names the first setting that cannot be used.
+    pub fn check_link(&self) -> Result<(NodeId, LinkConfig), SettingError> {
+        Ok((check::which_node(self)?, check::link(self)?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! The command line.
+
+use monolock_server::ServerArgs;
+
+/// One node of an active/standby pair of lock servers.
+///
+/// A flag wins over its environment variable, that over the default; an empty value counts as unset. Give both nodes the
+/// same settings, but for --node and the addresses.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "monolock-failover", version)]
+pub struct Cli {
+    /// The settings.
+    #[command(flatten)]
+    pub node: NodeArgs,
+    /// What to do; run when it is missing.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Subcommand)]
+pub enum Command {
+    /// Run the node; so does no command at all
+    Run {
+        /// Check the settings, then exit
+        #[arg(long)]
+        check: bool,
+    },
+    /// Show how both nodes stand
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Hand over from the active node to the standby
+    Handover {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// The settings as they are given: text, an empty one counts as unset.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct NodeArgs {
+    /// Which node this is: a or b
+    #[arg(long, env = "MONOLOCK_NODE", value_name = "a|b", hide_env_values = true)]
+    pub node: Option<String>,
+    /// Address of the peer link; beyond loopback it needs a secret [default: 0.0.0.0:7073]
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_LISTEN_ADDRESS",
+        value_name = "ADDRESS",
+        hide_env_values = true
+    )]
+    pub peer_listen: Option<String>,
+    /// The other node's peer link
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_ADDRESS",
+        value_name = "HOST:PORT",
+        hide_env_values = true
+    )]
+    pub peer: Option<String>,
+    /// The other node's lock protocol [default: the host of --peer, the port of --listen]
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_LOCK_ADDRESS",
+        value_name = "HOST:PORT",
+        hide_env_values = true
+    )]
+    pub peer_lock: Option<String>,
+    /// Addresses of this node for clients, comma separated [default: the address of --listen, if it names one]
+    #[arg(
+        long,
+        env = "MONOLOCK_ADVERTISE_ADDRESS",
+        value_name = "IP,...",
+        hide_env_values = true
+    )]
+    pub advertise: Option<String>,
+    /// Addresses of the other node for clients [default: the address of --peer-lock, if it names one]
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_ADVERTISE_ADDRESS",
+        value_name = "IP,...",
+        hide_env_values = true
+    )]
+    pub peer_advertise: Option<String>,
+    /// Secret that both nodes share, at least 16 bytes; use the variable or the file: others see arguments
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_SECRET",
+        value_name = "SECRET",
+        hide_env_values = true
+    )]
+    pub peer_secret: Option<String>,
+    /// File that holds the secret
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_SECRET_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub peer_secret_file: Option<String>,
+    /// The pair's second voice: file:PATH (both nodes on one machine), or none
+    #[arg(
+        long,
+        env = "MONOLOCK_WITNESS",
+        value_name = "WITNESS",
+        hide_env_values = true
+    )]
+    pub witness: Option<String>,
+    /// Without a witness, about a silent peer that is not proven dead: wait or takeover
+    #[arg(
+        long,
+        env = "MONOLOCK_UNPROVEN",
+        value_name = "wait|takeover",
+        hide_env_values = true
+    )]
+    pub unproven: Option<String>,
+    /// File that remembers terms and floors; one for each node
+    #[arg(
+        long,
+        env = "MONOLOCK_STATE_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub state_file: Option<String>,
+    /// How long silence lasts before a takeover, from 300ms; the same on both nodes [default: 3s]
+    #[arg(
+        long,
+        env = "MONOLOCK_AUTHORITY_TTL",
+        value_name = "DURATION",
+        hide_env_values = true
+    )]
+    pub authority_ttl: Option<String>,
+    /// Whether a peer whose ports both refuse is dead: off behind a balancer or virtual address [default: on]
+    #[arg(
+        long,
+        env = "MONOLOCK_FAST_TAKEOVER",
+        value_name = "on|off",
+        hide_env_values = true
+    )]
+    pub fast_takeover: Option<String>,
+    /// Whether a grant waits for the standby: async or sync [default: async]
+    #[arg(
+        long,
+        env = "MONOLOCK_FOLLOW",
+        value_name = "async|sync",
+        hide_env_values = true
+    )]
+    pub follow: Option<String>,
+    /// How long a lock that may be held is kept back after a takeover: lease, none or a bound [default: lease]
+    #[arg(
+        long,
+        env = "MONOLOCK_TAKEOVER_GRACE",
+        value_name = "lease|none|DURATION",
+        hide_env_values = true
+    )]
+    pub takeover_grace: Option<String>,
+    /// The one name that clients know [default: none]
+    #[arg(
+        long,
+        env = "MONOLOCK_SERVICE_NAME",
+        value_name = "NAME",
+        hide_env_values = true
+    )]
+    pub service_name: Option<String>,
+    /// Who answers for the name: embedded or off [default: embedded with a service name, else off]
+    #[arg(
+        long,
+        env = "MONOLOCK_DNS",
+        value_name = "embedded|off",
+        hide_env_values = true
+    )]
+    pub dns: Option<String>,
+    /// Address of the embedded DNS server, UDP and TCP [default: 0.0.0.0:53]
+    #[arg(
+        long,
+        env = "MONOLOCK_DNS_LISTEN_ADDRESS",
+        value_name = "ADDRESS",
+        hide_env_values = true
+    )]
+    pub dns_listen: Option<String>,
+    /// Command that stops the old active from outside; exit code 0 is proof [default: none]
+    #[arg(
+        long,
+        env = "MONOLOCK_FENCE_COMMAND",
+        value_name = "COMMAND",
+        hide_env_values = true
+    )]
+    pub fence_command: Option<String>,
+    /// Command to run when this node has become active [default: none]
+    #[arg(
+        long,
+        env = "MONOLOCK_ON_ACTIVE",
+        value_name = "COMMAND",
+        hide_env_values = true
+    )]
+    pub on_active: Option<String>,
+    /// Command to run when this node is active no longer [default: none]
+    #[arg(
+        long,
+        env = "MONOLOCK_ON_STANDBY",
+        value_name = "COMMAND",
+        hide_env_values = true
+    )]
+    pub on_standby: Option<String>,
+    /// How long each command may take [default: 30s]
+    #[arg(
+        long,
+        env = "MONOLOCK_HOOK_TIMEOUT",
+        value_name = "DURATION",
+        hide_env_values = true
+    )]
+    pub hook_timeout: Option<String>,
+    /// File for one JSON line a step of each takeover and handover [default: only the log]
+    #[arg(long, env = "MONOLOCK_JOURNAL", value_name = "FILE", hide_env_values = true)]
+    pub journal: Option<String>,
+    /// The lock server inside.
+    #[command(flatten)]
+    pub server: ServerArgs,
+}

@@ -1,0 +1,256 @@
+//! From text to settings.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use monolock_failover_core::{NodeId, Timing};
+use monolock_server::SettingError;
+use monolock_server::config::{given, positive_duration};
+
+use super::value::{addresses, listen_address, named_ip, named_port, peer_address, required, word};
+use super::{
+    DnsConfig, FollowMode, HookConfig, LinkConfig, NodeArgs, NodeConfig, TakeoverGrace, Unproven,
+    WitnessSetting,
+};
+use crate::dns::ServiceZone;
+use crate::peer::{PeerAddress, PeerSecret, check_exposure};
+
+pub(super) fn node(args: NodeArgs) -> Result<NodeConfig, SettingError> {
+    let node = which_node(&args)?;
+    let link = link(&args)?;
+    let server = args.server.clone().check()?;
+    let peer_lock = peer_lock(&args, &link.peer, &server.listen)?;
+    let dns = dns(&args, node, &server.listen, &peer_lock)?;
+    let state_file = required(
+        "MONOLOCK_STATE_FILE",
+        given(args.state_file.clone()),
+        "a node remembers its terms in a file of its own: write /var/lib/monolock/state",
+    )?;
+    Ok(NodeConfig {
+        server,
+        node,
+        link,
+        peer_lock,
+        witness: witness(&args)?,
+        state_file: state_file.into(),
+        timing: timing(&args)?,
+        fast_takeover: choice(
+            "MONOLOCK_FAST_TAKEOVER",
+            args.fast_takeover.clone(),
+            &[("on", true), ("off", false)],
+            true,
+        )?,
+        follow: choice(
+            "MONOLOCK_FOLLOW",
+            args.follow.clone(),
+            &[("async", FollowMode::Async), ("sync", FollowMode::Sync)],
+            FollowMode::Async,
+        )?,
+        grace: grace(&args)?,
+        dns,
+        hooks: hooks(&args)?,
+        journal: given(args.journal).map(PathBuf::from),
+    })
+}
+
+pub(super) fn which_node(args: &NodeArgs) -> Result<NodeId, SettingError> {
+    let setting = "MONOLOCK_NODE";
+    let text = required(
+        setting,
+        given(args.node.clone()),
+        "write a on one node and b on the other",
+    )?;
+    word(setting, &text, &[("a", NodeId::A), ("b", NodeId::B)])
+}
+
+pub(super) fn link(args: &NodeArgs) -> Result<LinkConfig, SettingError> {
+    let setting = "MONOLOCK_PEER_LISTEN_ADDRESS";
+    let listen = given(args.peer_listen.clone()).unwrap_or_else(|| DEFAULT_PEER_LISTEN.into());
+    let listen = listen_address(setting, &listen)?;
+    let peer = required(
+        "MONOLOCK_PEER_ADDRESS",
+        given(args.peer.clone()),
+        "write the host:port of the other node's peer link",
+    )?;
+    let peer = peer_address("MONOLOCK_PEER_ADDRESS", &peer)?;
+    let secret = secret(args)?;
+    check_exposure(listen, secret.as_ref())
+        .map_err(|error| SettingError::new("MONOLOCK_PEER_SECRET", error.to_string()))?;
+    Ok(LinkConfig { listen, peer, secret })
+}
+
+fn secret(args: &NodeArgs) -> Result<Option<PeerSecret>, SettingError> {
+    let (setting, text) = match (
+        given(args.peer_secret.clone()),
+        given(args.peer_secret_file.clone()),
+    ) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => {
+            return Err(SettingError::new(
+                "MONOLOCK_PEER_SECRET_FILE",
+                "is set beside MONOLOCK_PEER_SECRET: keep one of them",
+            ));
+        }
+        (Some(secret), None) => ("MONOLOCK_PEER_SECRET", secret),
+        (None, Some(path)) => {
+            let setting = "MONOLOCK_PEER_SECRET_FILE";
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| SettingError::new(setting, format!("cannot read {path}: {error}")))?;
+            (setting, text)
+        }
+    };
+    PeerSecret::new(&text)
+        .map(Some)
+        .map_err(|error| SettingError::new(setting, error.to_string()))
+}
+
+/// The peer's lock protocol: as given, else beside its peer link, on the port that this node uses itself.
+fn peer_lock(args: &NodeArgs, peer: &PeerAddress, listen: &str) -> Result<PeerAddress, SettingError> {
+    let setting = "MONOLOCK_PEER_LOCK_ADDRESS";
+    if let Some(text) = given(args.peer_lock.clone()) {
+        return peer_address(setting, &text);
+    }
+    let Some(port) = named_port(listen) else {
+        return Err(SettingError::new(
+            setting,
+            "missing: the port of MONOLOCK_LISTEN_ADDRESS is left to the system, so the peer's cannot be the same",
+        ));
+    };
+    Ok(peer.with_port(port))
+}
+
+fn witness(args: &NodeArgs) -> Result<WitnessSetting, SettingError> {
+    let setting = "MONOLOCK_WITNESS";
+    let what = "write file:/path for two nodes on one machine, or none";
+    let text = required(setting, given(args.witness.clone()), what)?;
+    let unproven = given(args.unproven.clone())
+        .map(|text| {
+            let words = [("wait", Unproven::Wait), ("takeover", Unproven::Takeover)];
+            word("MONOLOCK_UNPROVEN", &text, &words)
+        })
+        .transpose()?;
+    if text == "none" {
+        return unproven.map(WitnessSetting::None).ok_or_else(|| {
+            let problem = "missing: a pair without a witness must choose what to do about a silent peer that is not \
+                           proven dead: wait (nobody serves) or takeover (both may)";
+            SettingError::new("MONOLOCK_UNPROVEN", problem)
+        });
+    }
+    if unproven.is_some() {
+        return Err(SettingError::new(
+            "MONOLOCK_UNPROVEN",
+            "is for pairs with MONOLOCK_WITNESS=none: remove it",
+        ));
+    }
+    match text.strip_prefix("file:") {
+        Some(path) if !path.is_empty() => Ok(WitnessSetting::File(path.into())),
+        _ => Err(SettingError::new(
+            setting,
+            format!("{text:?} is no witness: {what}"),
+        )),
+    }
+}
+
+fn timing(args: &NodeArgs) -> Result<Timing, SettingError> {
+    let setting = "MONOLOCK_AUTHORITY_TTL";
+    let ttl = match given(args.authority_ttl.clone()) {
+        Some(text) => positive_duration(setting, &text)?,
+        None => DEFAULT_TTL,
+    };
+    Timing::new(ttl).map_err(|error| SettingError::new(setting, error.to_string()))
+}
+
+fn grace(args: &NodeArgs) -> Result<TakeoverGrace, SettingError> {
+    match given(args.takeover_grace.clone()).as_deref() {
+        None | Some("lease") => Ok(TakeoverGrace::Lease),
+        Some("none") => Ok(TakeoverGrace::None),
+        Some(text) => positive_duration("MONOLOCK_TAKEOVER_GRACE", text).map(TakeoverGrace::AtMost),
+    }
+}
+
+fn dns(
+    args: &NodeArgs,
+    node: NodeId,
+    listen: &str,
+    peer_lock: &PeerAddress,
+) -> Result<Option<DnsConfig>, SettingError> {
+    let name = given(args.service_name.clone());
+    let embedded = choice(
+        "MONOLOCK_DNS",
+        args.dns.clone(),
+        &[("embedded", true), ("off", false)],
+        name.is_some(),
+    )?;
+    if !embedded {
+        return Ok(None);
+    }
+    let name = required(
+        "MONOLOCK_SERVICE_NAME",
+        name,
+        "the embedded DNS server answers for one name",
+    )?;
+    let advertise = match given(args.advertise.clone()) {
+        Some(text) => addresses("MONOLOCK_ADVERTISE_ADDRESS", &text)?,
+        None => named_ip(listen).into_iter().collect(),
+    };
+    if advertise.is_empty() {
+        return Err(SettingError::new(
+            "MONOLOCK_ADVERTISE_ADDRESS",
+            format!(
+                "missing: locks are served on {listen}, which names no address for clients to connect to"
+            ),
+        ));
+    }
+    let peer_advertise = match given(args.peer_advertise.clone()) {
+        Some(text) => addresses("MONOLOCK_PEER_ADVERTISE_ADDRESS", &text)?,
+        None => peer_lock.host().parse().into_iter().collect(),
+    };
+    Ok(Some(DnsConfig {
+        listen: dns_listen(args)?,
+        zone: zone(&name, node, &advertise, &peer_advertise)?,
+        advertise,
+        peer_advertise,
+    }))
+}
+
+fn dns_listen(args: &NodeArgs) -> Result<SocketAddr, SettingError> {
+    let text = given(args.dns_listen.clone()).unwrap_or_else(|| DEFAULT_DNS_LISTEN.into());
+    listen_address("MONOLOCK_DNS_LISTEN_ADDRESS", &text)
+}
+
+fn zone(name: &str, node: NodeId, own: &[IpAddr], peers: &[IpAddr]) -> Result<ServiceZone, SettingError> {
+    let own = own.iter().map(|address| (node, *address));
+    let peers = peers.iter().map(|address| (node.peer(), *address));
+    let mut nodes: Vec<_> = own.chain(peers).collect();
+    nodes.sort();
+    ServiceZone::new(name, &nodes)
+        .map_err(|error| SettingError::new("MONOLOCK_SERVICE_NAME", error.to_string()))
+}
+
+fn hooks(args: &NodeArgs) -> Result<HookConfig, SettingError> {
+    let time_limit = match given(args.hook_timeout.clone()) {
+        Some(text) => positive_duration("MONOLOCK_HOOK_TIMEOUT", &text)?,
+        None => DEFAULT_HOOK_TIME,
+    };
+    Ok(HookConfig {
+        fence_command: given(args.fence_command.clone()),
+        on_active: given(args.on_active.clone()),
+        on_standby: given(args.on_standby.clone()),
+        time_limit,
+    })
+}
+
+fn choice<T: Copy>(
+    setting: &'static str,
+    value: Option<String>,
+    words: &[(&str, T)],
+    default: T,
+) -> Result<T, SettingError> {
+    given(value).map_or(Ok(default), |text| word(setting, &text, words))
+}
+
+const DEFAULT_PEER_LISTEN: &str = "0.0.0.0:7073";
+const DEFAULT_DNS_LISTEN: &str = "0.0.0.0:53";
+const DEFAULT_TTL: Duration = Duration::from_secs(3);
+const DEFAULT_HOOK_TIME: Duration = Duration::from_secs(30);

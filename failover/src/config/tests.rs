@@ -1,0 +1,189 @@
+use clap::{CommandFactory as _, Parser as _};
+
+use super::*;
+
+/// The fewest settings of a node.
+const LEAST: [&str; 5] = [
+    "--node=a",
+    "--peer-listen=127.0.0.1:7073",
+    "--peer=127.0.0.1:7083",
+    "--witness=file:/w",
+    "--state-file=/s",
+];
+
+fn check(more: &[&str]) -> Result<NodeConfig, SettingError> {
+    let name = ["monolock-failover"];
+    let arguments = name.iter().chain(&LEAST).chain(more);
+    // A later value of a flag would be refused as given twice, so the earlier one makes room.
+    let arguments: Vec<_> = arguments.clone().collect();
+    let flag = |argument: &str| argument.split('=').next().map(str::to_owned);
+    let last = arguments.iter().enumerate().filter(|(index, argument)| {
+        !arguments[index + 1..]
+            .iter()
+            .any(|later| flag(later) == flag(argument))
+    });
+    let cli = Cli::try_parse_from(last.map(|(_, argument)| **argument)).expect("known flags");
+    cli.node.check()
+}
+
+fn problem(more: &[&str]) -> String {
+    let error = check(more).map(|_| ()).expect_err(&format!("{more:?}"));
+    let line = error.to_string();
+    assert!(line.starts_with(error.setting) && !line.contains('\n'), "{line}");
+    line
+}
+
+#[test]
+fn the_command_line_is_sound() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn the_defaults_are_the_documented_ones() {
+    let config = check(&[]).unwrap();
+    assert_eq!(config.node, NodeId::A);
+    assert_eq!(config.peer_lock.to_string(), "127.0.0.1:7070");
+    assert_eq!(config.timing.ttl(), Duration::from_secs(3));
+    assert_eq!(config.follow, FollowMode::Async);
+    assert_eq!(config.grace, TakeoverGrace::Lease);
+    assert!(config.fast_takeover && config.dns.is_none() && config.journal.is_none());
+    assert_eq!(config.hooks.time_limit, Duration::from_secs(30));
+    assert_eq!(config.warnings(), [""; 0]);
+}
+
+#[test]
+fn an_empty_value_counts_as_unset() {
+    let config = check(&[
+        "--takeover-grace=",
+        "--authority-ttl=",
+        "--service-name=",
+        "--on-active=",
+    ])
+    .unwrap();
+    assert_eq!(config.grace, TakeoverGrace::Lease);
+    assert_eq!(config.hooks.on_active, None);
+    assert!(problem(&["--node="]).starts_with("MONOLOCK_NODE: missing"));
+}
+
+#[test]
+fn every_setting_is_taken() {
+    let config = check(&[
+        "--node=b",
+        "--peer-listen=:7073",
+        "--peer=node-a.example:7073",
+        "--peer-lock=locks-a.example:7000",
+        "--peer-secret=0123456789abcdef",
+        "--listen=192.0.2.2:7000",
+        "--authority-ttl=300ms",
+        "--fast-takeover=off",
+        "--follow=sync",
+        "--takeover-grace=5s",
+        "--service-name=locks.example.com",
+        "--dns-listen=192.0.2.2:53",
+        "--peer-advertise=192.0.2.1,2001:db8::1",
+        "--fence-command=power off",
+        "--on-active=true",
+        "--on-standby=false",
+        "--hook-timeout=2s",
+        "--journal=/j",
+    ])
+    .unwrap();
+    assert_eq!(config.link.listen.to_string(), "0.0.0.0:7073");
+    assert_eq!(config.peer_lock.to_string(), "locks-a.example:7000");
+    assert_eq!(config.timing.ttl(), Duration::from_millis(300));
+    assert!(!config.fast_takeover);
+    assert_eq!(config.follow, FollowMode::Sync);
+    assert_eq!(config.grace, TakeoverGrace::AtMost(Duration::from_secs(5)));
+    let dns = config.dns.as_ref().unwrap();
+    assert_eq!(dns.zone.name(), "locks.example.com.");
+    assert_eq!(dns.advertise, ["192.0.2.2".parse::<IpAddr>().unwrap()]);
+    assert_eq!(dns.peer_advertise.len(), 2);
+    assert_eq!(config.hooks.fence_command.as_deref(), Some("power off"));
+    assert_eq!(config.hooks.time_limit, Duration::from_secs(2));
+    assert_eq!(config.journal, Some("/j".into()));
+    assert_eq!(config.warnings().len(), 2, "{:?}", config.warnings());
+}
+
+#[test]
+fn every_wrong_value_is_one_line_that_names_its_setting() {
+    for (wrong, expected) in [
+        ("--node=c", "MONOLOCK_NODE: \"c\" is not a or b"),
+        (
+            "--peer-listen=nowhere",
+            "MONOLOCK_PEER_LISTEN_ADDRESS: \"nowhere\"",
+        ),
+        ("--peer=nowhere", "MONOLOCK_PEER_ADDRESS: \"nowhere\""),
+        ("--peer=", "MONOLOCK_PEER_ADDRESS: missing"),
+        ("--peer-lock=:1", "MONOLOCK_PEER_LOCK_ADDRESS: \":1\""),
+        (
+            "--peer-secret=short",
+            "MONOLOCK_PEER_SECRET: the shared secret has 5 bytes",
+        ),
+        (
+            "--peer-secret-file=/nowhere",
+            "MONOLOCK_PEER_SECRET_FILE: cannot read /nowhere",
+        ),
+        ("--witness=", "MONOLOCK_WITNESS: missing"),
+        ("--witness=file:", "MONOLOCK_WITNESS: \"file:\" is no witness"),
+        ("--witness=/w", "MONOLOCK_WITNESS: \"/w\" is no witness"),
+        ("--witness=none", "MONOLOCK_UNPROVEN: missing"),
+        ("--unproven=wait", "MONOLOCK_UNPROVEN: is for pairs"),
+        ("--state-file=", "MONOLOCK_STATE_FILE: missing"),
+        ("--authority-ttl=299ms", "MONOLOCK_AUTHORITY_TTL: "),
+        ("--authority-ttl=soon", "MONOLOCK_AUTHORITY_TTL: \"soon\""),
+        ("--fast-takeover=yes", "MONOLOCK_FAST_TAKEOVER: \"yes\""),
+        ("--follow=maybe", "MONOLOCK_FOLLOW: \"maybe\""),
+        ("--takeover-grace=0s", "MONOLOCK_TAKEOVER_GRACE: "),
+        ("--dns=bind", "MONOLOCK_DNS: \"bind\""),
+        ("--dns=embedded", "MONOLOCK_SERVICE_NAME: missing"),
+        (
+            "--service-name=locks.example.com",
+            "MONOLOCK_ADVERTISE_ADDRESS: missing",
+        ),
+        ("--hook-timeout=0s", "MONOLOCK_HOOK_TIMEOUT: "),
+        ("--listen=nowhere", "MONOLOCK_LISTEN_ADDRESS: "),
+        ("--listen=127.0.0.1:0", "MONOLOCK_PEER_LOCK_ADDRESS: missing"),
+    ] {
+        let line = problem(&[wrong]);
+        assert!(line.starts_with(expected), "{wrong}: {line}");
+    }
+    let line = problem(&["--service-name=locks", "--advertise=192.0.2.1"]);
+    assert!(line.starts_with("MONOLOCK_SERVICE_NAME: "), "{line}");
+    let line = problem(&["--service-name=a.b", "--advertise=0.0.0.0"]);
+    assert!(line.starts_with("MONOLOCK_ADVERTISE_ADDRESS: 0.0.0.0"), "{line}");
+}
+
+#[test]
+fn beyond_loopback_the_link_needs_a_secret() {
+    let line = problem(&["--peer-listen=0.0.0.0:7073"]);
+    assert!(line.starts_with("MONOLOCK_PEER_SECRET: "), "{line}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    std::fs::write(&path, "0123456789abcdef0123\n").unwrap();
+    let from_file = format!("--peer-secret-file={}", path.display());
+    check(&["--peer-listen=0.0.0.0:7073", &from_file]).unwrap();
+    let line = problem(&[&from_file, "--peer-secret=0123456789abcdef0123"]);
+    assert!(line.starts_with("MONOLOCK_PEER_SECRET_FILE: "), "{line}");
+}
+
+#[test]
+fn a_file_is_no_witness_for_two_machines_and_that_is_said() {
+    let config = check(&["--peer=192.0.2.1:7073"]).unwrap();
+    assert!(config.warnings()[0].starts_with("MONOLOCK_WITNESS"));
+}
+
+#[test]
+fn commands_need_only_the_link() {
+    let arguments = [
+        "monolock-failover",
+        "--node=b",
+        "--peer-listen=127.0.0.1:1",
+        "--peer=x:2",
+        "status",
+        "--json",
+    ];
+    let cli = Cli::try_parse_from(arguments).unwrap();
+    assert_eq!(cli.command, Some(Command::Status { json: true }));
+    let (node, link) = cli.node.check_link().unwrap();
+    assert_eq!((node, link.peer.to_string()), (NodeId::B, "x:2".into()));
+}
