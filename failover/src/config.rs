@@ -37,6 +37,7 @@ mod check;
 mod value;
 
 pub use args::{Cli, Command, NodeArgs};
+pub(crate) use value::reachable;
 
 /// The settings of one node, checked.
 #[derive(Clone, Debug)]

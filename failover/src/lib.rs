@@ -1,7 +1,42 @@
 //! One node of an active/standby pair of monolock lock servers.
+//!
+//! What a node decides is the business of [`core`], which is pure; here is everything it decides *with*. No module knows
+//! a rule: each does one thing with the outside and says plainly how it ended.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`config`] | the settings and the command line |
+//! | [`witness`] | the register that both nodes swap |
+//! | [`state_file`] | what a node must not forget |
+//! | [`peer`] | the authenticated link between the nodes |
+//! | [`dns`] | the name that clients know |
+//! | [`hooks`] | the operator's own commands |
+//! | [`journal`] | what happened, step by step |
+//! | [`operator`] | the questions of `status` and `handover` |
+//!
+//! # Example
+//!
+//! The witness is a register, and nothing but a register:
+//!
+//! ```
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("witness");
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! use monolock_failover::witness::{FileWitness, Witness as _};
+//!
+//! let witness = FileWitness::open(&path)?;
+//! assert_eq!(witness.read().await?, None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod config;
 pub mod dns;
+pub mod hooks;
+pub mod journal;
+pub mod operator;
 pub mod peer;
 pub mod state_file;
 pub mod witness;

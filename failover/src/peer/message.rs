@@ -288,6 +288,10 @@ pub enum FollowEvent {
     SnapshotEnd {
         /// How many `held` and `broke` lines it had.
         locks: u64,
+        /// How long every lock that was not listed must not be granted by another active, in milliseconds from the
+        /// sending; absent when such locks are free.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        every_lock_ms: Option<u64>,
     },
     /// A lock was granted, or is held.
     Held {

@@ -1,0 +1,189 @@
+//! One running node: the watchdog, and the hands and ears around it.
+//!
+//! Everything that decides is in [`monolock_failover_core`]. Here, one task owns the watchdog: it feeds it what happens,
+//! with the time it happened, and performs what comes out, in order. Whatever takes time (the witness, the peer, the
+//! disk, the lock table) runs in tasks of its own and comes back as an input, so that nothing can keep the watchdog
+//! from seeing that its authority has lapsed. The gate of the lock server checks that deadline by itself, too.
+
+use std::sync::Arc;
+
+use monolock_clock::boot_now;
+use monolock_failover_core::{Config, Incarnation, Watchdog};
+use monolock_server::{Server, StartError, StartGate};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{FollowMode, NodeConfig, Unproven, WitnessSetting};
+use crate::dns::{DnsListenError, EmbeddedDns, ServiceState};
+use crate::peer::{ListenError, PeerClient, PeerServer, Sender};
+use crate::state_file::{StateFile, StateFileError};
+use crate::witness::{FileWitness, Witness, WitnessError};
+
+mod driver;
+mod feed;
+mod journal_lines;
+mod peer_watch;
+mod perform;
+
+use driver::Driver;
+
+/// Why a node does not start. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The lock server inside.
+    #[error(transparent)]
+    Server(#[from] StartError),
+    /// The peer link.
+    #[error(transparent)]
+    PeerLink(#[from] ListenError),
+    /// The embedded DNS server.
+    #[error(transparent)]
+    Dns(#[from] DnsListenError),
+    /// The state file.
+    #[error(transparent)]
+    StateFile(#[from] StateFileError),
+    /// The witness.
+    #[error("MONOLOCK_WITNESS: {0}")]
+    Witness(#[from] WitnessError),
+    /// A setting that this version knows and does not support yet.
+    #[error("{setting}: {value} is not supported by this version: {instead}")]
+    NotSupported {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
+    /// The system gave no randomness.
+    #[error("the system has no random number to tell this life of the node from others")]
+    NoRandomness,
+}
+
+/// A node with everything bound and its gate shut; it starts to watch in [`Node::run`].
+pub struct Node {
+    server: Server,
+    peer_server: PeerServer,
+    dns: Option<EmbeddedDns>,
+    driver: Driver,
+    inputs: mpsc::Receiver<driver::Input>,
+    name: watch::Receiver<ServiceState>,
+}
+
+impl Node {
+    /// Opens the state file and the witness, and binds every listener.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError`] names what could not be had.
+    pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
+        check_supported(&config)?;
+        let incarnation = draw_incarnation()?;
+        let (state_file, state) = StateFile::open(&config.state_file)?;
+        let witness = open_witness(&config).await?;
+        let secret = config.link.secret.clone();
+        let peer_server = PeerServer::bind(config.link.listen, config.node, secret.clone()).await?;
+        let dns = match &config.dns {
+            Some(dns) => Some(EmbeddedDns::bind(dns.listen, dns.zone.clone()).await?),
+            None => None,
+        };
+        let server = Server::start(config.server.clone(), StartGate::Shut).await?;
+        let from = Sender::Node(config.node);
+        let peer = PeerClient::new(config.link.peer.clone(), from, config.node.peer(), secret)
+            .with_time_limit(config.timing.ttl() / 2);
+        let watchdog_config = Config {
+            node: config.node,
+            incarnation,
+            timing: config.timing,
+            fast_takeover: config.fast_takeover,
+        };
+        let watchdog = Watchdog::new(watchdog_config, state, boot_now());
+        let (inputs_in, inputs) = mpsc::channel(INPUTS_AHEAD);
+        let (name_in, name) = watch::channel(ServiceState::default());
+        for warning in config.warnings() {
+            tracing::warn!("{warning}");
+        }
+        tracing::info!(
+            node = %config.node, %incarnation, ttl = ?config.timing.ttl(),
+            self_fencing_margin = ?config.timing.self_fencing_margin(), peer_link = %peer_server.local_addr(),
+            dns = dns.as_ref().map(|dns| dns.local_addr().to_string()), "watching as standby"
+        );
+        let driver = Driver::new(driver::Parts {
+            config: Arc::new(config),
+            incarnation,
+            watchdog,
+            server: server.handle(),
+            peer: Arc::new(peer),
+            witness,
+            state_file,
+            inputs: inputs_in,
+            name: name_in,
+        });
+        Ok(Self { server, peer_server, dns, driver, inputs, name })
+    }
+
+    /// Watches, serves and answers until `stop` is cancelled; then hands over or releases its term, tells its sessions,
+    /// and closes its listeners, the name and the peer link last.
+    pub async fn run(self, stop: CancellationToken) {
+        let listeners = TaskTracker::new();
+        let close = CancellationToken::new();
+        let (calls_in, calls) = mpsc::channel(CALLS_AHEAD);
+        listeners.spawn(self.peer_server.serve(calls_in, close.clone()));
+        if let Some(dns) = self.dns {
+            listeners.spawn(dns.serve(self.name, close.clone()));
+        }
+        self.driver.run(self.inputs, calls, stop).await;
+        self.server.shutdown().await;
+        close.cancel();
+        listeners.close();
+        listeners.wait().await;
+    }
+
+    /// The lock server inside, for the program that embeds the node.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+}
+
+fn check_supported(config: &NodeConfig) -> Result<(), NodeError> {
+    if config.follow == FollowMode::Sync {
+        return Err(NodeError::NotSupported {
+            setting: "MONOLOCK_FOLLOW",
+            value: "sync",
+            instead: "use async: after a crash, grants of the last moments may be unheard of, and the token protects",
+        });
+    }
+    match config.witness {
+        WitnessSetting::File(_) => Ok(()),
+        WitnessSetting::None(Unproven::Wait | Unproven::Takeover) => Err(NodeError::NotSupported {
+            setting: "MONOLOCK_WITNESS",
+            value: "none",
+            instead: "give the pair a witness",
+        }),
+    }
+}
+
+async fn open_witness(config: &NodeConfig) -> Result<Arc<dyn Witness>, NodeError> {
+    let witness: Arc<dyn Witness> = match &config.witness {
+        WitnessSetting::File(path) => Arc::new(FileWitness::open(path)?),
+        WitnessSetting::None(_) => unreachable!("not supported: checked before"),
+    };
+    // A witness that cannot be read at the start is a mistake in the settings more often than an outage.
+    witness.read().await?;
+    Ok(witness)
+}
+
+fn draw_incarnation() -> Result<Incarnation, NodeError> {
+    use ring::rand::{SecureRandom as _, SystemRandom};
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| NodeError::NoRandomness)?;
+    Ok(Incarnation(u64::from_be_bytes(bytes)))
+}
+
+/// Outcomes and lines of the follow stream that may wait for the watchdog.
+const INPUTS_AHEAD: usize = 1024;
+/// Calls of the peer that may wait for the watchdog.
+const CALLS_AHEAD: usize = 64;

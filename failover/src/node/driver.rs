@@ -1,0 +1,339 @@
+//! The one task that owns the watchdog.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use monolock_clock::{BootTimer, boot_now, wall_now};
+use monolock_failover_core::{
+    HandoverMode, Incarnation, NodeState, OpId, PromiseAnswer, Record, ReplyId, RoleName, Status, SwapOutcome,
+    TableReport, Watchdog,
+};
+use monolock_protocol::{BootInstant, Token};
+use monolock_server::ServerHandle;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::feed::Feeds;
+use super::peer_watch;
+use crate::config::NodeConfig;
+use crate::dns::ServiceState;
+use crate::peer::message::{
+    AcknowledgeResponse, BeginHandoverResponse, FenceResponse, FollowEvent, HandoverResponse, NodeStatus,
+    PromiseResponse, Role,
+};
+use crate::peer::{Declined, PeerCall, PeerClient, Reply};
+use crate::state_file::StateFile;
+use crate::witness::Witness;
+
+/// What happened, as far as it comes from the node's own tasks.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// The witness was read, or could not be.
+    Reading { op: OpId, record: Option<Option<Record>> },
+    /// A swap ended.
+    Swapped { op: OpId, outcome: SwapOutcome },
+    /// The state file was written, or could not be.
+    Persisted { op: OpId, written: bool },
+    /// The peer answered a request for a promise, or did not.
+    PromiseAnswered { op: OpId, answer: Option<PromiseAnswer> },
+    /// The lock table answered.
+    TableReported { op: OpId, report: TableReport },
+    /// The peer's ports were tried.
+    Probed { op: OpId, both_refused: bool },
+    /// The peer answered a status request sent at `sent`.
+    PeerStatus { status: Box<NodeStatus>, sent: BootInstant },
+    /// A line of the peer's follow stream.
+    Followed(FollowEvent),
+    /// The follow stream ended.
+    FollowEnded,
+    /// The standby has had its time to hear the end of the stream.
+    FlushOver { mark: u64 },
+    /// A handover that was asked for has ended, as far as this node can see.
+    HandoverSettled(BeginHandoverResponse),
+}
+
+/// What a driver is made of.
+pub(super) struct Parts {
+    pub(super) config: Arc<NodeConfig>,
+    pub(super) incarnation: Incarnation,
+    pub(super) watchdog: Watchdog,
+    pub(super) server: ServerHandle,
+    pub(super) peer: Arc<PeerClient>,
+    pub(super) witness: Arc<dyn Witness>,
+    pub(super) state_file: StateFile,
+    pub(super) inputs: mpsc::Sender<Input>,
+    pub(super) name: watch::Sender<ServiceState>,
+}
+
+pub(super) struct Driver {
+    pub(super) config: Arc<NodeConfig>,
+    pub(super) incarnation: Incarnation,
+    pub(super) watchdog: Watchdog,
+    pub(super) server: ServerHandle,
+    pub(super) peer: Arc<PeerClient>,
+    pub(super) witness: Arc<dyn Witness>,
+    pub(super) inputs: mpsc::Sender<Input>,
+    pub(super) persist: mpsc::Sender<(OpId, NodeState)>,
+    pub(super) name: watch::Sender<ServiceState>,
+    pub(super) feeds: Feeds,
+    pub(super) tasks: TaskTracker,
+    pub(super) stopped: CancellationToken,
+    pub(super) promise_replies: HashMap<ReplyId, Reply<PromiseResponse>>,
+    next_reply: u64,
+    pub(super) handover_replies: Vec<Reply<BeginHandoverResponse>>,
+    /// The mark that a handover waits for.
+    pub(super) flushing: Option<u64>,
+}
+
+impl Driver {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { config, incarnation, watchdog, server, peer, witness, state_file, inputs, name } = parts;
+        let tasks = TaskTracker::new();
+        let (persist, states) = mpsc::channel(1);
+        tasks.spawn(keep_state_file(state_file, states, inputs.clone()));
+        Self {
+            feeds: Feeds::new(server.clone(), incarnation, config.timing.reading_interval()),
+            config,
+            incarnation,
+            watchdog,
+            server,
+            peer,
+            witness,
+            inputs,
+            persist,
+            name,
+            tasks,
+            stopped: CancellationToken::new(),
+            promise_replies: HashMap::new(),
+            next_reply: 0,
+            handover_replies: Vec::new(),
+            flushing: None,
+        }
+    }
+
+    /// Runs until `stop` is cancelled and the term, if there is one, is given away.
+    pub(super) async fn run(
+        mut self,
+        mut inputs: mpsc::Receiver<Input>,
+        mut calls: mpsc::Receiver<PeerCall>,
+        stop: CancellationToken,
+    ) {
+        self.watch_peer();
+        let mut timer = BootTimer::new();
+        self.watchdog.handle_clock(Some(wall_now().unix_seconds()), boot_now());
+        self.perform_all();
+        let mut stopping = false;
+        while !(stopping && self.has_given_up_its_term()) {
+            let due = self.watchdog.poll_timeout();
+            tokio::select! {
+                biased;
+                () = timer.sleep_until(due) => self.watchdog.handle_timeout(boot_now()),
+                () = stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    self.begin_stop();
+                }
+                Some(input) = inputs.recv() => self.handle_input(input),
+                Some(call) = calls.recv() => self.handle_call(call),
+            }
+            self.perform_all();
+        }
+        self.server.set_ready(false);
+        self.farewell().await;
+    }
+
+    fn watch_peer(&self) {
+        let status_every = self.config.timing.renewal_interval();
+        let retry_after = self.config.timing.reading_interval();
+        let silence_ends_stream = self.config.timing.ttl() * 2;
+        let (peer, inputs) = (Arc::clone(&self.peer), self.inputs.clone());
+        let watching = peer_watch::poll_status(Arc::clone(&peer), inputs.clone(), status_every);
+        let following = peer_watch::follow(peer, inputs, retry_after, silence_ends_stream);
+        for task in [self.tasks.spawn(self.stopped.clone().run_until_cancelled_owned(watching)),
+            self.tasks.spawn(self.stopped.clone().run_until_cancelled_owned(following))]
+        {
+            drop(task);
+        }
+    }
+
+    fn begin_stop(&mut self) {
+        tracing::info!("stopping");
+        self.server.set_ready(false);
+        // Not being active is no obstacle to stopping.
+        let _not_active = self.watchdog.handle_handover_request(HandoverMode::OrRelease, boot_now());
+    }
+
+    fn has_given_up_its_term(&self) -> bool {
+        match self.status().role {
+            RoleName::Standby | RoleName::TakingOver => self.flushing.is_none(),
+            RoleName::Active | RoleName::HandingOver => false,
+        }
+    }
+
+    /// Lets what was just said get out: the handover to the peer, answers to whoever asked.
+    async fn farewell(self) {
+        let Self { tasks, stopped, persist, .. } = self;
+        drop(persist);
+        stopped.cancel();
+        tasks.close();
+        let _ = tokio::time::timeout(FAREWELL_TIME, tasks.wait()).await;
+    }
+
+    fn handle_input(&mut self, input: Input) {
+        let now = boot_now();
+        match input {
+            Input::Reading { op, record } => self.watchdog.handle_reading(op, record, now),
+            Input::Swapped { op, outcome } => self.watchdog.handle_swap(op, outcome, now),
+            Input::Persisted { op, written } => self.watchdog.handle_persisted(op, written, now),
+            Input::PromiseAnswered { op, answer } => self.watchdog.handle_promise_answer(op, answer, now),
+            Input::TableReported { op, report } => self.watchdog.handle_table_report(op, report, now),
+            Input::Probed { op, both_refused } => self.watchdog.handle_probe(op, both_refused, now),
+            Input::PeerStatus { status, sent } => self.handle_peer_status(&status, sent, now),
+            Input::Followed(event) => self.handle_followed(&event, now),
+            Input::FollowEnded => self.watchdog.handle_stream_ended(now),
+            Input::FlushOver { mark } => self.flushed(mark),
+            Input::HandoverSettled(response) => {
+                for reply in self.handover_replies.drain(..) {
+                    let _ = reply.send(Ok(response.clone()));
+                }
+            }
+        }
+    }
+
+    fn handle_peer_status(&mut self, status: &NodeStatus, sent: BootInstant, now: BootInstant) {
+        self.watchdog.handle_clock(Some(wall_now().unix_seconds()), now);
+        self.watchdog.handle_peer_status(status.into(), sent, now);
+        if status.role == Role::Active {
+            self.publish_peer(status.term);
+        }
+    }
+
+    fn handle_followed(&mut self, event: &FollowEvent, now: BootInstant) {
+        if let Some(change) = event.lock_change() {
+            return self.watchdog.handle_lock_change(change, now);
+        }
+        match event {
+            FollowEvent::Snapshot { incarnation, .. } => self.watchdog.handle_stream_started(*incarnation, now),
+            FollowEvent::SnapshotEnd { every_lock_ms, .. } => {
+                self.watchdog.handle_snapshot_end(every_lock_ms.map(Duration::from_millis), now);
+            }
+            FollowEvent::Beat { .. } => self.watchdog.handle_stream_beat(now),
+            FollowEvent::Mark { .. }
+            | FollowEvent::Held { .. }
+            | FollowEvent::Freed { .. }
+            | FollowEvent::Broke { .. }
+            | FollowEvent::Unknown => {}
+        }
+    }
+
+    fn handle_call(&mut self, call: PeerCall) {
+        let now = boot_now();
+        match call {
+            PeerCall::Status { reply, .. } => {
+                let _ = reply.send(Ok(self.node_status()));
+            }
+            PeerCall::Follow { reply } => {
+                let status = self.status();
+                let feed = self.feeds.open(status.term, status.role == RoleName::Active);
+                let _ = reply.send(Ok(feed));
+            }
+            PeerCall::Acknowledge { request, reply } => {
+                let current = self.flushing == Some(request.mark);
+                self.flushed(request.mark);
+                let _ = reply.send(Ok(AcknowledgeResponse { current }));
+            }
+            PeerCall::Promise { request, reply } => {
+                self.next_reply += 1;
+                let id = ReplyId(self.next_reply);
+                self.promise_replies.insert(id, reply);
+                self.watchdog.handle_promise_request(id, (&request).into(), now);
+            }
+            PeerCall::Fence { request, reply } => {
+                self.watchdog.handle_fence(request.term, now);
+                self.perform_all();
+                let _ = reply.send(Ok(self.fence_response()));
+            }
+            PeerCall::Handover { request, reply } => {
+                let ours = request.record.is_held_by(self.config.node, self.incarnation);
+                self.watchdog.handle_handover_told(&request.record, now);
+                let reason = (!ours).then(|| "the record names another life of this node".to_owned());
+                let _ = reply.send(Ok(HandoverResponse { accepted: ours, incarnation: self.incarnation, reason }));
+            }
+            PeerCall::BeginHandover { reply, .. } => self.begin_handover(reply, now),
+        }
+    }
+
+    fn begin_handover(&mut self, reply: Reply<BeginHandoverResponse>, now: BootInstant) {
+        match self.watchdog.handle_handover_request(HandoverMode::ToPeer, now) {
+            Ok(()) => self.handover_replies.push(reply),
+            Err(refused) => {
+                let _ = reply.send(Err(Declined(refused.to_string())));
+            }
+        }
+    }
+
+    fn fence_response(&self) -> FenceResponse {
+        let status = self.status();
+        FenceResponse {
+            shut: status.role != RoleName::Active,
+            term: status.term,
+            incarnation: self.incarnation,
+            last_token: self.server.report().last_token,
+        }
+    }
+
+    /// The last events of the term are on the stream, and heard or given up on.
+    pub(super) fn flushed(&mut self, mark: u64) {
+        if self.flushing.take_if(|waiting| *waiting == mark).is_some() {
+            let last_token = self.server.report().last_token;
+            self.watchdog.handle_gate_shut(last_token, boot_now());
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.watchdog.status(boot_now())
+    }
+
+    fn node_status(&self) -> NodeStatus {
+        let (now, status) = (boot_now(), self.status());
+        let report = self.server.report();
+        let known = self.watchdog.known_state();
+        let authority_left = status.authority_until.map(|until| until.saturating_duration_since(now));
+        NodeStatus {
+            node: self.config.node,
+            incarnation: self.incarnation,
+            role: status.role.into(),
+            term: known.highest_term.max(status.term),
+            floor: status.floor,
+            last_token: if report.term.is_some() { report.last_token } else { Token::ZERO },
+            longest_lease_ms: known.longest_lease_ms,
+            ready_for_handover: status.ready,
+            boot_nanos: now.as_nanos(),
+            wall_nanos: wall_now().unix_nanos(),
+            authority_left_ms: authority_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            reason: status.waiting.map(|waiting| super::journal_lines::waiting_text(&waiting, now)),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// Writes states in the order asked for; what is written is durable before it is reported.
+async fn keep_state_file(
+    mut state_file: StateFile,
+    mut states: mpsc::Receiver<(OpId, NodeState)>,
+    inputs: mpsc::Sender<Input>,
+) {
+    while let Some((op, state)) = states.recv().await {
+        let written = state_file.store(&state).await;
+        if let Err(error) = &written {
+            tracing::error!(%error, "nothing can rely on this node until its state file is writable again");
+        }
+        if inputs.send(Input::Persisted { op, written: written.is_ok() }).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// How long the last messages may take at the end.
+const FAREWELL_TIME: Duration = Duration::from_secs(2);

@@ -1,0 +1,155 @@
+//! What the peer hears when it follows this node.
+
+use std::time::Duration;
+
+use monolock_clock::{boot_now, wall_now};
+use monolock_failover_core::{Incarnation, Term};
+use monolock_server::{FollowReceiver, LockEvent, ServerHandle, Snapshot};
+use tokio::sync::{broadcast, mpsc};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::peer::FollowFeed;
+use crate::peer::message::FollowEvent;
+
+/// The feeds of all followers: one, as long as there is one peer.
+pub(super) struct Feeds {
+    server: ServerHandle,
+    incarnation: Incarnation,
+    beat_every: Duration,
+    /// Marks to pass on; closed to end every feed.
+    marks: broadcast::Sender<u64>,
+    next_name: u64,
+    next_mark: u64,
+}
+
+impl Feeds {
+    pub(super) fn new(server: ServerHandle, incarnation: Incarnation, beat_every: Duration) -> Self {
+        Self { server, incarnation, beat_every, marks: broadcast::Sender::new(4), next_name: 0, next_mark: 0 }
+    }
+
+    /// Starts a feed with a snapshot.
+    pub(super) fn open(&mut self, term: Term, active: bool) -> FollowFeed {
+        self.next_name += 1;
+        let (lines, feed) = mpsc::channel(LINES_AHEAD);
+        let (snapshot, changes) = self.server.follow();
+        let start = FollowEvent::Snapshot { stream: self.next_name, incarnation: self.incarnation, term, active };
+        let feeding = Feeding {
+            lines,
+            changes,
+            marks: self.marks.subscribe(),
+            server: self.server.clone(),
+            term,
+            beat_every: self.beat_every,
+        };
+        tokio::spawn(feeding.run(start, snapshot));
+        feed
+    }
+
+    /// Ends every feed: what was told no longer holds as a whole, and followers come back for a new snapshot.
+    pub(super) fn end_all(&mut self) {
+        self.marks = broadcast::Sender::new(4);
+    }
+
+    /// Sends a mark behind everything that has happened until now. `None` when nobody follows.
+    pub(super) fn mark(&mut self) -> Option<u64> {
+        self.next_mark += 1;
+        self.marks.send(self.next_mark).ok().map(|_followers| self.next_mark)
+    }
+}
+
+struct Feeding {
+    lines: mpsc::Sender<FollowEvent>,
+    changes: FollowReceiver,
+    marks: broadcast::Receiver<u64>,
+    server: ServerHandle,
+    term: Term,
+    beat_every: Duration,
+}
+
+/// The follower is gone, too slow, or must start anew.
+struct FeedOver;
+
+impl Feeding {
+    async fn run(mut self, start: FollowEvent, snapshot: Snapshot) {
+        // Ending is all there is to do about an end; the follower comes back for a new snapshot.
+        let _over = self.feed(start, snapshot).await;
+    }
+
+    async fn feed(&mut self, start: FollowEvent, snapshot: Snapshot) -> Result<(), FeedOver> {
+        self.send(start).await?;
+        for line in snapshot_lines(snapshot) {
+            self.send(line).await?;
+        }
+        let mut beats = interval(self.beat_every);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                change = self.changes.next() => {
+                    let change = change.map_err(|_| FeedOver)?;
+                    self.send(change_line(change)).await?;
+                }
+                mark = self.marks.recv() => {
+                    let mark = mark.map_err(|_| FeedOver)?;
+                    self.catch_up().await?;
+                    self.send(FollowEvent::Mark { mark }).await?;
+                }
+                _ = beats.tick() => {
+                    let beat = self.beat();
+                    self.send(beat).await?;
+                }
+                () = self.lines.closed() => return Err(FeedOver),
+            }
+        }
+    }
+
+    /// Everything that has happened goes before a mark.
+    async fn catch_up(&mut self) -> Result<(), FeedOver> {
+        while let Some(change) = self.changes.try_next().map_err(|_| FeedOver)? {
+            self.send(change_line(change)).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, line: FollowEvent) -> Result<(), FeedOver> {
+        self.lines.send(line).await.map_err(|_| FeedOver)
+    }
+
+    fn beat(&self) -> FollowEvent {
+        let report = self.server.report();
+        FollowEvent::Beat {
+            term: report.term.map_or(self.term, Term),
+            boot_nanos: boot_now().as_nanos(),
+            wall_nanos: wall_now().unix_nanos(),
+            last_token: report.last_token,
+            longest_lease_ms: report.longest_lease.map_or(0, monolock_protocol::Lease::as_millis),
+        }
+    }
+}
+
+/// Graces first: a holder listed behind one does not end it, the other way round it would seem gone.
+fn snapshot_lines(snapshot: Snapshot) -> Vec<FollowEvent> {
+    let graces = snapshot.graces.into_iter();
+    let graces = graces.map(|(lock, left)| FollowEvent::Broke { lock, free_after_ms: millis(left) });
+    let held = snapshot.held.into_iter();
+    let held = held.map(|held| FollowEvent::Held { lock: held.lock, lease: held.lease, token: held.token });
+    let mut lines: Vec<_> = graces.chain(held).collect();
+    let locks = u64::try_from(lines.len()).unwrap_or(u64::MAX);
+    lines.push(FollowEvent::SnapshotEnd { locks, every_lock_ms: snapshot.every_lock.map(millis) });
+    lines
+}
+
+fn change_line(change: LockEvent) -> FollowEvent {
+    match change {
+        LockEvent::Held { lock, lease, token } => FollowEvent::Held { lock, lease, token },
+        LockEvent::Freed { lock } => FollowEvent::Freed { lock },
+        LockEvent::Broke { lock, left } => FollowEvent::Broke { lock, free_after_ms: millis(left) },
+    }
+}
+
+/// Rounded up: a grace must not end early.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Lines that may wait for the follower's connection.
+const LINES_AHEAD: usize = 1024;

@@ -1,0 +1,319 @@
+//! Performing what the watchdog decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use monolock_clock::boot_now;
+use monolock_failover_core::{
+    self as core, Action, JournalEntry, OpId, PromiseRequest, Record, ShutReason, SwapOutcome, TableReport, Term,
+};
+use monolock_protocol::{BootInstant, ErrorCode};
+use monolock_server::{Grace, OpenGate};
+
+use super::driver::{Driver, Input};
+use super::journal_lines;
+use crate::config::TakeoverGrace;
+use crate::dns::ServiceState;
+use crate::peer::message::{self, BeginHandoverResponse, FenceRequest, HandoverRequest, PromiseResponse, Role};
+use crate::peer::{PeerClient, PeerServer, PortProbe, probe_ports};
+use crate::witness;
+
+impl Driver {
+    /// Performs everything that is due, in order.
+    pub(super) fn perform_all(&mut self) {
+        while let Some(action) = self.watchdog.poll_action() {
+            self.perform(action);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::ReadWitness { op } => self.read_witness(op),
+            Action::SwapWitness { op, expected, new } => self.swap_witness(op, expected, new),
+            Action::AskPromise { op, request } => self.ask_promise(op, request),
+            Action::AnswerPromise { reply, answer } => {
+                if let Some(reply) = self.promise_replies.remove(&reply) {
+                    let _ = reply.send(Ok(PromiseResponse::new(answer, self.incarnation)));
+                }
+            }
+            Action::Persist { op, state } => {
+                // The watchdog asks for one at a time, and the keeper takes it at once.
+                if self.persist.try_send((op, state)).is_err() {
+                    self.watchdog.handle_persisted(op, false, boot_now());
+                }
+            }
+            Action::ProbeTable { op } => self.probe_table(op),
+            Action::ProbePorts { op } => self.probe_ports(op),
+            Action::OpenGate(open) => self.open_gate(open),
+            Action::RenewAuthority { term, until, ceiling } => {
+                self.server.renew_authority(term.0, until, ceiling);
+            }
+            Action::ShutGate { why } => self.shut_gate(why),
+            Action::Fence { term } => self.fence(term),
+            Action::PublishName { term } => self.publish_own(term),
+            Action::TellHandover { record } => self.tell_handover(record),
+            Action::Journal(entry) => self.journal(&entry),
+        }
+    }
+
+    // ---- witness
+
+    fn read_witness(&self, op: OpId) {
+        let (witness, limit) = (Arc::clone(&self.witness), self.witness_time());
+        self.spawn(async move {
+            let record = match tokio::time::timeout(limit, witness.read()).await {
+                Ok(Ok(record)) => Some(record),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the witness could not be read");
+                    None
+                }
+                Err(_elapsed) => {
+                    tracing::warn!(?limit, "the witness did not answer a reading in time");
+                    None
+                }
+            };
+            Input::Reading { op, record }
+        });
+    }
+
+    fn swap_witness(&self, op: OpId, expected: Option<Record>, new: Record) {
+        let (witness, limit) = (Arc::clone(&self.witness), self.witness_time());
+        let slow = self.config.timing.reading_interval();
+        self.spawn(async move {
+            let sent = boot_now();
+            let outcome = match tokio::time::timeout(limit, witness.swap(expected.as_ref(), &new)).await {
+                Ok(witness::SwapOutcome::Won) => SwapOutcome::Won,
+                Ok(witness::SwapOutcome::Lost { current }) => SwapOutcome::Lost { current },
+                Ok(witness::SwapOutcome::Failed(error) | witness::SwapOutcome::Unknown(error)) => {
+                    tracing::warn!(%error, "the outcome of a swap at the witness is not known");
+                    SwapOutcome::Unknown
+                }
+                Err(_elapsed) => {
+                    tracing::warn!(?limit, "the witness did not answer a swap in time");
+                    SwapOutcome::Unknown
+                }
+            };
+            let took = boot_now().saturating_duration_since(sent);
+            if took > slow {
+                tracing::warn!(?took, "the witness is slow: above a sixth of the authority period");
+            }
+            Input::Swapped { op, outcome }
+        });
+    }
+
+    fn witness_time(&self) -> Duration {
+        self.config.timing.ttl() / 2
+    }
+
+    // ---- peer
+
+    fn ask_promise(&self, op: OpId, request: PromiseRequest) {
+        let peer = Arc::clone(&self.peer);
+        let request = message::PromiseRequest::new(request, self.config.timing.ttl());
+        self.spawn(async move {
+            let answer = peer.promise(&request).await.ok().map(|answer| (&answer.value).into());
+            Input::PromiseAnswered { op, answer }
+        });
+    }
+
+    fn probe_ports(&self, op: OpId) {
+        let (lock, link) = (self.config.peer_lock.clone(), self.config.link.peer.clone());
+        let limit = self.config.timing.reading_interval();
+        self.spawn(async move {
+            let probe = probe_ports(&lock, &link, limit).await;
+            Input::Probed { op, both_refused: probe == PortProbe::BothRefused }
+        });
+    }
+
+    fn fence(&self, term: Term) {
+        let (peer, retry) = (Arc::clone(&self.peer), self.config.timing.reading_interval());
+        let request = FenceRequest { term };
+        self.tasks.spawn(self.stopped.clone().run_until_cancelled_owned(async move {
+            for _ in 0..FENCE_TRIES {
+                match peer.fence(&request).await {
+                    Ok(answer) => {
+                        tracing::info!(term = term.0, shut = answer.value.shut, "the old active was fenced by its own word");
+                        return;
+                    }
+                    Err(error) => tracing::info!(term = term.0, %error, "the old active does not answer a fence"),
+                }
+                tokio::time::sleep(retry).await;
+            }
+        }));
+    }
+
+    fn tell_handover(&mut self, record: Record) {
+        let (peer, retry) = (Arc::clone(&self.peer), self.config.timing.reading_interval());
+        let inputs = self.inputs.clone();
+        let term = record.term;
+        self.publish_peer(term);
+        self.tasks.spawn(async move {
+            let request = HandoverRequest { record };
+            for _ in 0..HANDOVER_TRIES {
+                if peer.handover(&request).await.is_ok() {
+                    break;
+                }
+                tokio::time::sleep(retry).await;
+            }
+            let settled = wait_until_active(&peer, term, retry).await;
+            // Without a watchdog nobody waits for the answer.
+            let _ = inputs.send(Input::HandoverSettled(settled)).await;
+        });
+    }
+
+    // ---- lock table
+
+    fn probe_table(&self, op: OpId) {
+        let server = self.server.clone();
+        self.spawn(async move {
+            // A stuck table must stick to a thread that nothing else waits for.
+            let report = tokio::task::spawn_blocking(move || server.report()).await;
+            let report = report.expect("the lock table does not panic, and is not cancelled");
+            let longest_lease_ms = report.longest_lease.map_or(0, monolock_protocol::Lease::as_millis);
+            let report = TableReport { last_token: report.last_token, epoch: report.epoch, longest_lease_ms };
+            Input::TableReported { op, report }
+        });
+    }
+
+    fn open_gate(&mut self, open: core::OpenGate) {
+        let grace = limited_grace(open.grace, self.config.grace, boot_now());
+        let opened = self.server.open_gate(OpenGate {
+            term: open.term.0,
+            first_token: open.first_token,
+            ceiling: open.ceiling,
+            authority_until: open.authority_until,
+            grace,
+        });
+        if !opened {
+            tracing::warn!(term = open.term.0, "the gate did not open: the authority lapsed before it could");
+        }
+        // Followers learn of the new term, and of the graces it runs, from a new snapshot.
+        self.feeds.end_all();
+        self.server.set_ready(true);
+    }
+
+    fn shut_gate(&mut self, why: ShutReason) {
+        match why {
+            ShutReason::NotActive => {
+                self.server.shut_gate(ErrorCode::NotActive);
+                self.flushing = None;
+                self.settle_handover_failed("authority was lost");
+            }
+            ShutReason::Handover => {
+                self.server.shut_gate(ErrorCode::ShuttingDown);
+                self.flush_followers();
+            }
+        }
+    }
+
+    /// Waits until the standby has heard the last events of the term, or a bounded time.
+    fn flush_followers(&mut self) {
+        let Some(mark) = self.feeds.mark() else {
+            let last_token = self.server.report().last_token;
+            return self.watchdog.handle_gate_shut(last_token, boot_now());
+        };
+        self.flushing = Some(mark);
+        let limit = self.config.timing.reading_interval();
+        self.spawn(async move {
+            tokio::time::sleep(limit).await;
+            Input::FlushOver { mark }
+        });
+    }
+
+    // ---- name
+
+    fn publish_own(&self, term: Term) {
+        if let Some(dns) = &self.config.dns {
+            self.publish(ServiceState { addresses: dns.advertise.clone(), term });
+        }
+    }
+
+    /// Names the peer, when its address is known and it has said so of a term that is not older.
+    pub(super) fn publish_peer(&self, term: Term) {
+        if let Some(dns) = &self.config.dns
+            && !dns.peer_advertise.is_empty()
+        {
+            self.publish(ServiceState { addresses: dns.peer_advertise.clone(), term });
+        }
+    }
+
+    fn publish(&self, state: ServiceState) {
+        let changed = self.name.send_if_modified(|published| {
+            let newer = state.term >= published.term && *published != state;
+            if newer {
+                published.clone_from(&state);
+            }
+            newer
+        });
+        if changed {
+            tracing::info!(addresses = ?state.addresses, term = state.term.0, "the service name is published");
+        }
+    }
+
+    // ---- journal
+
+    fn journal(&mut self, entry: &JournalEntry) {
+        journal_lines::log(entry);
+        if let JournalEntry::HandoverFailed { .. } = entry {
+            self.settle_handover_failed("the witness has not taken the handover: this node serves on");
+        }
+    }
+
+    fn settle_handover_failed(&mut self, reason: &str) {
+        let term = self.status().term;
+        for reply in self.handover_replies.drain(..) {
+            let _ = reply.send(Ok(BeginHandoverResponse { done: false, term, reason: Some(reason.to_owned()) }));
+        }
+    }
+
+    /// Runs something that takes time; what it comes to is an input.
+    fn spawn(&self, outcome: impl Future<Output = Input> + Send + 'static) {
+        let inputs = self.inputs.clone();
+        self.tasks.spawn(self.stopped.clone().run_until_cancelled_owned(async move {
+            // Without a watchdog nobody waits for the outcome.
+            let _ = inputs.send(outcome.await).await;
+        }));
+    }
+}
+
+async fn wait_until_active(peer: &PeerClient, term: Term, retry: Duration) -> BeginHandoverResponse {
+    let waiting = async {
+        loop {
+            if let Ok(answer) = peer.status().await
+                && answer.value.role == Role::Active
+                && answer.value.term >= term
+            {
+                return answer.value.term;
+            }
+            tokio::time::sleep(retry.min(STATUS_PAUSE)).await;
+        }
+    };
+    match tokio::time::timeout(PeerServer::HANDOVER_TIME / 2, waiting).await {
+        Ok(term) => BeginHandoverResponse { done: true, term, reason: None },
+        Err(_elapsed) => BeginHandoverResponse {
+            done: false,
+            term,
+            reason: Some("the term was handed over, and the peer has not said that it serves".to_owned()),
+        },
+    }
+}
+
+fn limited_grace(grace: core::Grace, setting: TakeoverGrace, now: BootInstant) -> Grace {
+    let core::Grace { every_lock_until, locks } = grace;
+    match setting {
+        TakeoverGrace::Lease => Grace { every_lock_until, locks },
+        TakeoverGrace::None => Grace::default(),
+        TakeoverGrace::AtMost(limit) => {
+            let latest = now + limit;
+            let locks = locks.into_iter().map(|(lock, until)| (lock, until.min(latest)));
+            Grace { every_lock_until: every_lock_until.map(|until| until.min(latest)), locks: locks.collect() }
+        }
+    }
+}
+
+/// How often a fence is tried; it never holds the gate.
+const FENCE_TRIES: u32 = 3;
+/// How often the peer is told; it finds the record by reading, too.
+const HANDOVER_TRIES: u32 = 3;
+/// Between two looks whether the peer serves.
+const STATUS_PAUSE: Duration = Duration::from_millis(20);
