@@ -41,13 +41,15 @@
 
 mod error;
 mod resource;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "s3"))]
 mod retry;
 
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "s3")]
+pub mod s3;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod sql;
 #[cfg(feature = "sqlite")]
@@ -56,5 +58,5 @@ pub mod sqlite;
 pub use error::{BoxError, FenceError};
 pub use monolock_protocol::Token;
 pub use resource::{Grant, MAX_RESOURCE_LEN, Resource, ResourceError, Stamp};
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "s3"))]
 pub use retry::Retry;

@@ -76,7 +76,7 @@ impl Retry {
     }
 
     /// Waits before the next attempt; false when there is none left.
-    async fn pause_after(&self, attempt: u32) -> bool {
+    pub(crate) async fn pause_after(&self, attempt: u32) -> bool {
         let Some(longest) = self.longest_pause_after(attempt) else {
             return false;
         };

@@ -8,7 +8,10 @@
 
 pub mod history;
 pub mod mariadb;
+#[cfg(feature = "s3")]
+pub mod ministack;
 pub mod postgres;
+pub mod proxy;
 pub mod rows;
 pub mod server;
 pub mod suite;

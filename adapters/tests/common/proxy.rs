@@ -1,0 +1,176 @@
+//! A proxy between a client and a server that loses an answer, holds a request back, or changes it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// What to do with a request.
+#[derive(Clone)]
+pub enum Fault {
+    /// The server gets it and answers; the client hears nothing but the end of the connection.
+    LoseAnswer,
+    /// The server gets it when released; until then the client waits.
+    Hold(Arc<Gate>),
+    /// The server gets other bytes instead.
+    Replace(&'static str),
+}
+
+/// Where a held request waits.
+#[derive(Default)]
+pub struct Gate {
+    reached: Notify,
+    open: Notify,
+}
+
+impl Gate {
+    /// Waits until a request is held here.
+    pub async fn reached(&self) {
+        self.reached.notified().await;
+    }
+
+    pub fn open(&self) {
+        self.open.notify_one();
+    }
+}
+
+struct Rule {
+    /// Text that the request must contain, in any case.
+    needle: String,
+    fault: Fault,
+    once: bool,
+}
+
+type Rules = Arc<Mutex<Vec<Rule>>>;
+
+/// A proxy of one server; it ends with this value.
+pub struct Proxy {
+    port: u16,
+    rules: Rules,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// A proxy of the server on this port.
+    pub async fn start(server: u16) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("some port is free");
+        let port = listener.local_addr().expect("bound").port();
+        let rules = Rules::default();
+        let task = tokio::spawn(accept(
+            listener,
+            (Ipv4Addr::LOCALHOST, server).into(),
+            rules.clone(),
+        ));
+        Self { port, rules, task }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Does this to the next request that contains the text.
+    pub fn once(&self, needle: &str, fault: Fault) {
+        self.add(needle, fault, true);
+    }
+
+    /// Does this to every request that contains the text.
+    pub fn always(&self, needle: &str, fault: Fault) {
+        self.add(needle, fault, false);
+    }
+
+    /// True when each single fault has happened.
+    pub fn is_spent(&self) -> bool {
+        self.rules.lock().expect("no panic").iter().all(|rule| !rule.once)
+    }
+
+    fn add(&self, needle: &str, fault: Fault, once: bool) {
+        let rule = Rule {
+            needle: needle.to_ascii_lowercase(),
+            fault,
+            once,
+        };
+        self.rules.lock().expect("no panic").push(rule);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, rules: Rules) {
+    while let Ok((client, _)) = listener.accept().await {
+        let rules = rules.clone();
+        tokio::spawn(async move {
+            // Without the server the client sees its connection end.
+            let Ok(server) = TcpStream::connect(server).await else {
+                return;
+            };
+            let (from_client, to_client) = client.into_split();
+            let (from_server, to_server) = server.into_split();
+            let lose = Arc::new(Notify::new());
+            let answers = tokio::spawn(pass_answers(from_server, to_client, lose.clone()));
+            pass_requests(from_client, to_server, rules, lose).await;
+            drop(answers.await);
+        });
+    }
+}
+
+async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, rules: Rules, lose: Arc<Notify>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        let mut bytes = buffer[..n].to_vec();
+        for fault in faults_for(&rules, &bytes) {
+            match fault {
+                (_, Fault::LoseAnswer) => lose.notify_one(),
+                (_, Fault::Hold(gate)) => {
+                    gate.reached.notify_one();
+                    gate.open.notified().await;
+                }
+                (at, Fault::Replace(by)) => bytes[at..at + by.len()].copy_from_slice(by.as_bytes()),
+            }
+        }
+        if to.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Needles are looked for in one read: they are short, and near the start of a request.
+fn faults_for(rules: &Rules, bytes: &[u8]) -> Vec<(usize, Fault)> {
+    let lower = bytes.to_ascii_lowercase();
+    let mut found = Vec::new();
+    rules.lock().expect("no panic").retain(|rule| {
+        let at = lower
+            .windows(rule.needle.len())
+            .position(|window| window == rule.needle.as_bytes());
+        found.extend(at.map(|at| (at, rule.fault.clone())));
+        at.is_none() || !rule.once
+    });
+    found
+}
+
+async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lose: Arc<Notify>) {
+    let mut buffer = vec![0; 64 << 10];
+    let mut losing = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = lose.notified(), if !losing => losing = true,
+            read = from.read(&mut buffer) => {
+                let Ok(n @ 1..) = read else { return };
+                // The answer is here, so the server has done what it was asked.
+                if losing || to.write_all(&buffer[..n]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! S3: the conformance suite, lost answers and paused writers against a real server. Needs MiniStack, which
+//! `integration-tests/setup` installs.
+
+#![cfg(feature = "s3")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::ministack::{BUCKET, MiniStack, client_at};
+use common::proxy::{Fault, Gate, Proxy};
+use common::suite::{self, Store, assert_stale};
+use monolock_adapters::s3::{Layout, Objects, SelfTestError};
+use monolock_adapters::{FenceError, Resource, Stamp, Token};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conforms_in_both_layouts() {
+    let server = MiniStack::start().await;
+    for layout in [Layout::Header, Layout::Trailer] {
+        let objects = Objects::new(server.client(), BUCKET).with_layout(layout);
+        let store = OneObject {
+            objects,
+            key: format!("{layout:?}"),
+        };
+        suite::run(store, 25, common::seed()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conforms_in_parts() {
+    let server = MiniStack::start().await;
+    let objects = Objects::new(server.client(), BUCKET).with_multipart_from(0);
+    suite::run(
+        OneObject {
+            objects,
+            key: "parts".into(),
+        },
+        4,
+        common::seed(),
+    )
+    .await;
+    let open = server
+        .client()
+        .list_multipart_uploads()
+        .bucket(BUCKET)
+        .send()
+        .await
+        .expect("readable");
+    assert_eq!(open.uploads().len(), 0, "what was refused was given back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_body_comes_back_whole() {
+    let server = MiniStack::start().await;
+    let objects = Objects::new(server.client(), BUCKET).with_multipart_from(1 << 20);
+    let body: Vec<u8> = (0..40_u32 << 20).map(|n| (n % 251) as u8).collect();
+    objects
+        .put(&stamp(5), "large", body.clone())
+        .await
+        .expect("the first token");
+    let found = objects.get("large").await.expect("readable").expect("present");
+    assert!(found.token == Token::new(5) && found.payload == body);
+    objects.claim(&stamp(6), "large").await.expect("a newer token");
+    assert_stale(objects.put(&stamp(5), "large", body.clone()).await, 5, 6);
+    assert!(
+        objects
+            .get("large")
+            .await
+            .expect("readable")
+            .expect("present")
+            .payload
+            == body
+    );
+}
+
+/// The trap of ETags: a newer holder writes the bytes that are there already, while an older one is between its read
+/// and its write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_bytes_from_a_newer_holder_stop_a_paused_writer() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    fast.put(&stamp(1), "k", "same").await.expect("the first token");
+
+    let gate = Arc::new(Gate::default());
+    proxy.once("PUT /", Fault::Hold(gate.clone()));
+    let paused = tokio::spawn(async move { slow.put(&stamp(1), "k", "late").await });
+    gate.reached().await;
+    fast.put(&stamp(2), "k", "same").await.expect("a newer token");
+    gate.open();
+    assert_stale(paused.await.expect("no panic"), 1, 2);
+    let found = fast.get("k").await.expect("readable").expect("present");
+    assert_eq!((found.token, &found.payload[..]), (Token::new(2), &b"same"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_stops_a_paused_writer() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    for (key, prepare) in [("present", true), ("absent", false)] {
+        if prepare {
+            fast.put(&stamp(1), key, "before").await.expect("the first token");
+        }
+        let gate = Arc::new(Gate::default());
+        proxy.once("PUT /", Fault::Hold(gate.clone()));
+        let paused = tokio::spawn({
+            let slow = slow.clone();
+            async move { slow.put(&stamp(1), key, "late").await }
+        });
+        gate.reached().await;
+        fast.claim(&stamp(2), key).await.expect("a newer token");
+        gate.open();
+        assert_stale(paused.await.expect("no panic"), 1, 2);
+        let payload = fast.get(key).await.expect("readable").map(|found| found.payload);
+        assert_eq!(payload.as_deref(), prepare.then_some(&b"before"[..]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_is_found_out() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    // Landed, and the answer was lost.
+    for (token, value) in [(1, "created"), (2, "replaced")] {
+        proxy.once("PUT /", Fault::LoseAnswer);
+        slow.put(&stamp(token), "k", value).await.expect("it landed");
+        assert!(proxy.is_spent());
+        let found = fast.get("k").await.expect("readable").expect("present");
+        assert_eq!((found.token.get(), &found.payload[..]), (token, value.as_bytes()));
+    }
+    // The answer to the deletion too.
+    proxy.once("PUT /", Fault::LoseAnswer);
+    slow.delete(&stamp(2), "k").await.expect("it landed");
+    assert_eq!(fast.get("k").await.expect("readable"), None);
+    // With a create, the object that is there then is ours, not somebody else's.
+    proxy.once("PUT /", Fault::LoseAnswer);
+    slow.create(&stamp(3), "new", "x").await.expect("it landed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_that_was_written_over_is_unknown() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    let (write, read) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+    proxy.once("PUT /", Fault::Hold(write.clone()));
+    proxy.once("PUT /", Fault::LoseAnswer);
+    let writer = tokio::spawn(async move { slow.put(&stamp(1), "k", "x").await });
+    write.reached().await;
+    // Once it is let go, its answer is lost, and the read after that is held.
+    proxy.once("GET /", Fault::Hold(read.clone()));
+    write.open();
+    read.reached().await;
+    assert_eq!(
+        fast.get("k").await.expect("readable").expect("it landed").token,
+        Token::new(1)
+    );
+    fast.put(&stamp(2), "k", "y").await.expect("a newer token");
+    read.open();
+    let result = writer.await.expect("no panic");
+    assert!(matches!(result, Err(FenceError::Unknown { .. })), "{result:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_wrote_is_taken_over() {
+    let server = MiniStack::start().await;
+    let (client, objects) = (server.client(), Objects::new(server.client(), BUCKET));
+    for (key, body) in [
+        ("full", "plain text of more than ninety bytes ".repeat(4)),
+        ("empty", String::new()),
+    ] {
+        client
+            .put_object()
+            .bucket(BUCKET)
+            .key(key)
+            .body(body.clone().into_bytes().into())
+            .send()
+            .await
+            .expect("put");
+        let found = objects.get(key).await.expect("readable").expect("present");
+        assert_eq!((found.token, &found.payload[..]), (Token::ZERO, body.as_bytes()));
+        assert_eq!(objects.highest(key).await.expect("readable"), None);
+        objects.claim(&stamp(7), key).await.expect("any token");
+        let found = objects.get(key).await.expect("readable").expect("present");
+        assert_eq!(
+            (found.token, &found.payload[..]),
+            (Token::new(7), body.as_bytes())
+        );
+        assert_stale(objects.put(&stamp(6), key, "x").await, 6, 7);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_shows_objects_and_no_tombstones() {
+    let server = MiniStack::start().await;
+    let objects = Objects::new(server.client(), BUCKET);
+    for key in ["a/1", "a/2", "a/3", "b/1"] {
+        objects.put(&stamp(5), key, "").await.expect("the first token");
+    }
+    objects.delete(&stamp(5), "a/2").await.expect("present");
+    let keys: Vec<_> = objects
+        .list("a/")
+        .await
+        .expect("readable")
+        .into_iter()
+        .map(|listed| listed.key)
+        .collect();
+    assert_eq!(keys, ["a/1", "a/3"]);
+    assert_eq!(
+        objects.highest("a/2").await.expect("readable"),
+        Some(Token::new(5))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draft_is_seen_whole_or_not_at_all() {
+    let server = MiniStack::start().await;
+    let (client, objects) = (server.client(), Objects::new(server.client(), BUCKET));
+    assert_eq!(objects.resolve("set").await.expect("readable"), None);
+    let mut old = objects.draft(&stamp(1), "set");
+    old.add("part", "old").await.expect("written");
+    assert!(matches!(
+        old.add("part", "again").await,
+        Err(FenceError::Misuse { .. })
+    ));
+    assert_eq!(
+        objects.resolve("set").await.expect("readable"),
+        None,
+        "not published"
+    );
+
+    let mut new = objects.draft(&stamp(2), "set");
+    new.add("part", "new").await.expect("written");
+    new.add("index", "i").await.expect("written");
+    new.publish().await.expect("a newer token");
+    assert_stale(old.publish().await, 1, 2);
+
+    let manifest = objects
+        .resolve("set")
+        .await
+        .expect("readable")
+        .expect("published");
+    assert_eq!(manifest.token, Token::new(2));
+    let names: Vec<_> = manifest.entries.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["part", "index"]);
+    let (_, key) = &manifest.entries[0];
+    let plain = client
+        .get_object()
+        .bucket(BUCKET)
+        .key(key)
+        .send()
+        .await
+        .expect("readable by any tool");
+    assert_eq!(plain.body.collect().await.expect("readable").into_bytes(), "new");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_survive_a_crash_of_the_server() {
+    let mut server = MiniStack::start().await;
+    let objects = Objects::new(server.client(), BUCKET);
+    objects.put(&stamp(42), "k", "x").await.expect("the first token");
+    objects.claim(&stamp(43), "k").await.expect("a newer token");
+    server.crash_and_restart().await;
+    let objects = Objects::new(server.client(), BUCKET);
+    assert_stale(objects.put(&stamp(42), "k", "y").await, 42, 43);
+    objects.put(&stamp(43), "k", "z").await.expect("an equal token");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_there_is_a_failure_and_nothing_else() {
+    let objects = Objects::new(client_at(common::server::free_port()), BUCKET);
+    let result = objects.put(&stamp(1), "k", "x").await;
+    assert!(matches!(result, Err(FenceError::Backend(_))), "{result:?}");
+
+    let server = MiniStack::start().await;
+    let result = Objects::new(server.client(), "no-such-bucket")
+        .put(&stamp(1), "k", "x")
+        .await;
+    assert!(matches!(result, Err(FenceError::Backend(_))), "{result:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_self_test_passes_a_sound_endpoint_and_tidies_up() {
+    let server = MiniStack::start().await;
+    let objects = Objects::new(server.client(), BUCKET);
+    let report = objects.self_test("probe/").await.expect("a sound endpoint");
+    assert!(report.quoted_etags && report.conditional_multipart, "{report:?}");
+    assert_eq!(objects.list("probe/").await.expect("readable"), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_self_test_refuses_an_endpoint_that_ignores_conditions() {
+    let server = MiniStack::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let objects = Objects::new(client_at(proxy.port()), BUCKET);
+    proxy.always("if-match:", Fault::Replace("x-"));
+    let refused = objects.self_test("probe/").await;
+    assert!(
+        matches!(refused, Err(SelfTestError::IgnoresIfMatch)),
+        "{refused:?}"
+    );
+    proxy.always("if-none-match:", Fault::Replace("x-"));
+    let refused = objects.self_test("probe/").await;
+    assert!(
+        matches!(refused, Err(SelfTestError::IgnoresIfNoneMatch)),
+        "{refused:?}"
+    );
+}
+
+struct OneObject {
+    objects: Objects,
+    key: String,
+}
+
+impl Store for OneObject {
+    async fn put(&self, stamp: &Stamp, value: i64) -> suite::Result {
+        self.objects.put(stamp, &self.key, value.to_string()).await
+    }
+
+    async fn create(&self, stamp: &Stamp, value: i64) -> suite::Result {
+        self.objects.create(stamp, &self.key, value.to_string()).await
+    }
+
+    async fn update(&self, stamp: &Stamp, value: i64) -> suite::Result {
+        self.objects.update(stamp, &self.key, value.to_string()).await
+    }
+
+    async fn delete(&self, stamp: &Stamp) -> suite::Result {
+        self.objects.delete(stamp, &self.key).await
+    }
+
+    async fn claim(&self, stamp: &Stamp) -> suite::Result {
+        self.objects.claim(stamp, &self.key).await
+    }
+
+    async fn get(&self) -> Option<i64> {
+        let found = self.objects.get(&self.key).await.expect("readable")?;
+        Some(
+            std::str::from_utf8(&found.payload)
+                .expect("text")
+                .parse()
+                .expect("a number"),
+        )
+    }
+
+    async fn applied(&self) -> Option<Vec<u64>> {
+        None
+    }
+}
+
+/// Two ways to one server; the second leads through a proxy.
+async fn fast_and_slow(server: &MiniStack) -> (Objects, Objects, Proxy) {
+    let proxy = Proxy::start(server.port()).await;
+    let fast = Objects::new(server.client(), BUCKET);
+    let slow = Objects::new(client_at(proxy.port()), BUCKET);
+    (fast, slow, proxy)
+}
+
+fn stamp(token: u64) -> Stamp {
+    Resource::guarded_by("lock")
+        .expect("a name")
+        .stamp(Token::new(token))
+}
