@@ -1,0 +1,251 @@
+//! The command line as the user writes it.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Run commands under a distributed lock, and look after the locks of a server.
+#[derive(Debug, Parser)]
+#[command(name = "monolock", version, after_long_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Wait for a lock and run a command while it is held
+    Run(RunArgs),
+    /// Show the locks that are held or waited for
+    Status(StatusArgs),
+    /// Show the locks continually
+    Watch(WatchArgs),
+    /// Take a lock away from its holder; the next waiter gets it
+    Release(ReleaseArgs),
+    /// Remove one waiter from a lock's queue
+    Kick(KickArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one page for each command into a folder
+    Man {
+        /// The folder
+        #[arg(long)]
+        out_dir: Option<PathBuf>,
+    },
+    /// Kill a process group when the parent dies or falls silent (used by `run`)
+    #[command(name = GUARD_COMMAND, hide = true)]
+    Guard,
+}
+
+/// The name of the hidden command that `run` starts itself with.
+pub(crate) const GUARD_COMMAND: &str = "guard-process-group";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_HELP)]
+pub(crate) struct RunArgs {
+    /// The lock
+    pub(crate) lock: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+    /// How long the lock may sit behind a dead holder; the command may run as long as it likes
+    #[arg(long, default_value = "10s", value_parser = humantime::parse_duration)]
+    pub(crate) lease: Duration,
+    /// Do not wait: exit with 75 if another client holds the lock
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) without_waiting: bool,
+    /// Wait at most this long, then exit with 75
+    #[arg(long, value_parser = humantime::parse_duration)]
+    pub(crate) wait: Option<Duration>,
+    /// What to do when the lock is lost while the command runs
+    #[arg(long, value_enum, default_value_t = OnLost::Kill)]
+    pub(crate) on_lost: OnLost,
+    /// Time between SIGTERM and SIGKILL when the server itself has ended the session. Another client may hold the
+    /// lock then already, so anything but zero lets both run at once
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) kill_after: Duration,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// SIGTERM to the command's whole process group, then SIGKILL before the lease can end on the server
+    Kill,
+    /// SIGUSR1 to the command, which then decides for itself
+    Notify,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The lock servers: host:port[,host:port...]
+    #[arg(
+        long,
+        env = "MONOLOCK_SERVER",
+        default_value = "127.0.0.1:7070",
+        value_name = "HOST:PORT[,...]"
+    )]
+    pub(crate) server: String,
+    /// Look names up at these DNS servers instead of the system's
+    #[arg(
+        long,
+        env = "MONOLOCK_DNS",
+        value_delimiter = ',',
+        value_name = "IP:PORT[,...]"
+    )]
+    pub(crate) dns: Vec<SocketAddr>,
+    /// Speak TLS, trusting the system's root certificates
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// Speak TLS, trusting the root certificates in this PEM file
+    #[arg(long, value_name = "PEM")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The client certificate (PEM)
+    #[arg(long, value_name = "PEM", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the client certificate (PEM)
+    #[arg(long, value_name = "PEM", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The name to expect in the server's certificate instead of the host's
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tls_server_name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AdminArgs {
+    /// The admin API of the server
+    #[arg(
+        long,
+        env = "MONOLOCK_ADMIN",
+        default_value = "127.0.0.1:7071",
+        value_name = "HOST:PORT"
+    )]
+    pub(crate) admin: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Only this lock, with its whole queue; exit with 3 if it is idle
+    pub(crate) lock: Option<String>,
+    /// Only locks whose name matches: `*` any text, `?` one character
+    #[arg(long = "match", value_name = "GLOB", conflicts_with = "lock")]
+    pub(crate) pattern: Option<String>,
+    /// Print the server's JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// Only locks whose name matches: `*` any text, `?` one character
+    #[arg(long = "match", value_name = "GLOB")]
+    pub(crate) pattern: Option<String>,
+    /// How often to look
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
+    pub(crate) interval: Duration,
+    /// Print one line of JSON for each look
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReleaseArgs {
+    /// The lock; exit with 3 if nobody holds it
+    pub(crate) lock: String,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KickArgs {
+    /// The lock
+    pub(crate) lock: String,
+    /// The waiter's address as `status` shows it; exit with 3 if it does not wait
+    pub(crate) waiter: String,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  done
+    1  unexpected failure
+    2  wrong usage
+    3  no such lock or waiter: the lock is idle, nobody holds it, the waiter does not wait
+   69  no server could be reached, or none is active
+   75  the lock was not free (--try) or not granted in time (--wait)
+   77  the server refused the claim, and would again (not authorized, for example)
+   78  invalid settings: lock name, lease, certificates
+  111  the lock was lost while the command ran
+  126  the command cannot be executed
+  127  the command was not found
+  else the exit code of the command; 128 + N if signal N ended it";
+
+const RUN_HELP: &str = "\
+The command finds the lock's name in MONOLOCK_LOCK and the fencing token of this grant in MONOLOCK_TOKEN. Hand the
+token to the resource that the lock guards, with every write, and let it refuse a smaller token than one it has seen.
+
+The command runs in a process group of its own. Signals are forwarded to the group, and the lock is held until the last
+process of the group has ended. From a terminal the command cannot read: its input is empty then. If `monolock run`
+itself is killed or frozen, the group is killed too (not with --on-lost notify).
+
+When the lock is lost, the whole process group gets SIGTERM and, before the lease can end on the server, SIGKILL:
+after a silent server there is up to a fifth of the lease between the two, after a server that has ended the session
+there is --kill-after.
+
+Exit codes:
+   69  no server could be reached (only with --try; otherwise it keeps trying)
+   75  the lock was not free (--try) or not granted in time (--wait)
+   77  the server refused the claim, and would again (not authorized, for example)
+   78  invalid settings: lock name, lease, certificates
+  111  the lock was lost while the command ran
+  126  the command cannot be executed
+  127  the command was not found
+  else the exit code of the command; 128 + N if signal N ended it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_run_takes_everything_after_the_dashes_as_the_command() {
+        let cli = Cli::try_parse_from([
+            "monolock", "run", "a/b", "--lease", "250ms", "--", "sh", "-c", "--try",
+        ]);
+        let Ok(Cli {
+            command: Command::Run(run),
+        }) = cli
+        else {
+            panic!("{cli:?}")
+        };
+        assert_eq!(
+            (run.lock.as_str(), run.lease),
+            ("a/b", Duration::from_millis(250))
+        );
+        assert_eq!(run.command, ["sh", "-c", "--try"]);
+        assert!(!run.without_waiting);
+    }
+}
