@@ -64,6 +64,12 @@ async fn open<S: AsyncRead + Unpin>(stream: &mut S, session: &Arc<Session>, shar
 }
 
 fn claim(session: &Arc<Session>, lock: LockName, lease: Lease, behind: &[u8], shared: &Shared) -> Opening {
+    if let Some(acl) = &shared.acl
+        && !acl.allows(&session.identity, &lock)
+    {
+        shared.owner.record_denial(session, lock);
+        return Opening::Refused(ServerFrame::error(ErrorCode::NotAuthorized));
+    }
     match shared.owner.acquire(session, lock, lease) {
         Ok(claim) => {
             let received = Received::parse(behind);

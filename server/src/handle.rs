@@ -73,6 +73,12 @@ impl ServerHandle {
         (snapshot, FollowReceiver { events })
     }
 
+    /// Reads certificates, key, client CA and access rules again and opens the audit log anew. What fails keeps its
+    /// old state and is logged; open sessions are untouched.
+    pub fn reload(&self) {
+        self.shared.reload();
+    }
+
     /// Whether `/readyz` may say so. It also needs an open gate and no shutdown.
     pub fn set_ready(&self, ready: bool) {
         self.shared.ready.store(ready, Ordering::Relaxed);

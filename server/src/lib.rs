@@ -22,6 +22,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod acl_file;
+mod admin;
+mod audit;
 mod clock;
 pub mod config;
 mod connection;
@@ -33,8 +36,10 @@ mod ops;
 mod owner;
 mod server;
 mod session;
+mod tls;
+mod token_file;
 
 pub use config::{Config, ServerArgs, SettingError};
 pub use handle::{FollowEnded, FollowReceiver, ServerHandle};
 pub use monolock_core::{Grace, LockEvent, OpenGate, Report, Snapshot};
-pub use server::{ExtraRoutes, Server, StartError, StartGate};
+pub use server::{ExtraRoutes, Server, StartError, StartGate, check_files};

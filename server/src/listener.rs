@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::connection;
 use crate::server::Shared;
 use crate::session::Session;
+use crate::tls;
 
 /// Binds a listener. `:7070` means every address of the machine.
 pub(crate) fn bind(address: &str) -> io::Result<TcpListener> {
@@ -78,9 +79,34 @@ fn start_session(stream: TcpStream, remote_addr: SocketAddr, shared: &Arc<Shared
     let open = OpenConnection::new(&shared);
     shared.connections.clone().spawn(async move {
         let _open = open;
-        let session = Arc::new(Session::new(canonical(remote_addr), Box::default()));
+        let remote_addr = canonical(remote_addr);
+        if shared.tls.is_some() {
+            return Box::pin(serve_tls(stream, remote_addr, shared)).await;
+        }
+        let session = Arc::new(Session::new(remote_addr, Box::default()));
         connection::serve(stream, session, shared).await;
     });
+}
+
+async fn serve_tls(stream: TcpStream, remote_addr: SocketAddr, shared: Arc<Shared>) {
+    let Some(tls) = &shared.tls else {
+        return;
+    };
+    let handshake = tokio::select! {
+        biased;
+        () = shared.stopping.cancelled() => return,
+        handshake = tokio::time::timeout(shared.io_timeout, tls.accept(stream)) => handshake,
+    };
+    let failure = match handshake {
+        Ok(Ok(stream)) => {
+            let session = Arc::new(Session::new(remote_addr, tls::identity(&stream)));
+            return connection::serve(stream, session, shared).await;
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it took longer than the I/O timeout".to_owned(),
+    };
+    shared.metrics.tls_handshake_errors.inc();
+    tracing::info!(%remote_addr, error = failure, "a TLS handshake failed");
 }
 
 /// A client of the IPv4 address 10.0.0.5 is shown as such, also on a socket that serves both families.

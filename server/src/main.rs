@@ -36,6 +36,7 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     };
     let config = args.server.check()?;
     if args.check {
+        monolock_server::check_files(&config)?;
         println!("the settings are valid");
         return Ok(ExitCode::SUCCESS);
     }
@@ -43,9 +44,9 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut stop = StopSignals::new()?;
+        let mut signals = Signals::new()?;
         let server = Server::start(config, StartGate::Open).await?;
-        stop.wait().await;
+        signals.reload_until_stop(&server).await;
         server.shutdown().await;
         Ok(ExitCode::SUCCESS)
     })
@@ -54,7 +55,8 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
 /// Help goes to stdout as it is; a wrong argument is one line.
 fn explain(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        print!("{error}");
+        // A reader that leaves early, such as `head`, has read enough.
+        drop(error.print());
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
@@ -71,23 +73,28 @@ fn raise_descriptor_limit() {
     }
 }
 
-struct StopSignals {
+struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
-impl StopSignals {
+impl Signals {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+    async fn reload_until_stop(&mut self, server: &Server) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => server.handle().reload(),
+            }
         }
     }
 }

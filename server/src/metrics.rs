@@ -20,6 +20,7 @@ pub(crate) struct Metrics {
     pub(crate) tls_handshake_errors: IntCounter,
     pub(crate) heartbeats: IntCounter,
     pub(crate) acl_denials: IntCounter,
+    pub(crate) audit_dropped: IntCounter,
     locks_held: IntGauge,
     waiters: IntGauge,
     acquires: IntCounter,
@@ -59,6 +60,11 @@ impl Metrics {
                 "monolock_acl_denials_total",
                 "ACQUIREs refused by the access rules.",
             ),
+            audit_dropped: counter(
+                &registry,
+                "monolock_audit_dropped_total",
+                "Audit records lost because the log could not be written.",
+            ),
             locks_held: gauge(&registry, "monolock_locks_held", "Locks that have a holder now."),
             waiters: gauge(&registry, "monolock_waiters", "Claims waiting in all queues."),
             acquires: counter(
@@ -83,6 +89,8 @@ impl Metrics {
             registry,
         };
         metrics.show_every_series();
+        let process = prometheus::process_collector::ProcessCollector::for_self();
+        metrics.registry.register(Box::new(process)).expect(VALID);
         metrics
     }
 

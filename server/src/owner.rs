@@ -13,8 +13,9 @@ use monolock_core::{
 };
 use monolock_protocol::frame::{ProtocolViolation, ServerFrame};
 use monolock_protocol::{BootInstant, ErrorCode, Lease, LockName};
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 
+use crate::audit::{AuditEvent, AuditLog};
 use crate::clock::now;
 use crate::metrics::Metrics;
 use crate::session::Session;
@@ -22,7 +23,10 @@ use crate::session::Session;
 pub(crate) struct Owner {
     inner: Mutex<Inner>,
     metrics: Arc<Metrics>,
+    audit: Option<AuditLog>,
     followers: broadcast::Sender<LockEvent>,
+    /// Up to which epoch the table wants tokens reserved.
+    reserve: watch::Sender<u64>,
     earlier_deadline: Notify,
 }
 
@@ -34,7 +38,12 @@ struct Inner {
 }
 
 impl Owner {
-    pub(crate) fn new(table: LockTable, metrics: Arc<Metrics>, follow_capacity: usize) -> Self {
+    pub(crate) fn new(
+        table: LockTable,
+        metrics: Arc<Metrics>,
+        audit: Option<AuditLog>,
+        follow_capacity: usize,
+    ) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 table,
@@ -42,6 +51,8 @@ impl Owner {
                 armed: None,
             }),
             metrics,
+            audit,
+            reserve: watch::Sender::new(0),
             followers: broadcast::Sender::new(follow_capacity),
             earlier_deadline: Notify::new(),
         }
@@ -55,11 +66,12 @@ impl Owner {
         lease: Lease,
     ) -> Result<ClaimId, NotServing> {
         let mut inner = self.lock();
-        let claim = inner.table.handle_acquire(lock, lease, now());
+        let now = now();
+        let claim = inner.table.handle_acquire(lock, lease, now);
         if let Ok(claim) = claim {
             inner.sessions.insert(claim, Arc::clone(session));
         }
-        self.carry_out(&mut inner);
+        self.carry_out(&mut inner, now);
         claim
     }
 
@@ -71,7 +83,7 @@ impl Owner {
             inner.table.handle_heartbeat(claim, now);
         }
         self.metrics.heartbeats.inc_by(heartbeats as u64);
-        self.carry_out(&mut inner);
+        self.carry_out(&mut inner, now);
         if let Some(violation) = violation {
             self.end_with(&mut inner, claim, violation, now);
         }
@@ -79,7 +91,7 @@ impl Owner {
 
     fn end_with(&self, inner: &mut Inner, claim: ClaimId, violation: ProtocolViolation, now: Now) {
         inner.table.handle_close(claim, CloseCause::Broken, now);
-        self.carry_out(inner);
+        self.carry_out(inner, now);
         if let Some(session) = inner.sessions.remove(&claim) {
             self.metrics.error_sent(violation.code());
             session.end_with(&violation.into());
@@ -89,17 +101,61 @@ impl Owner {
     /// A session's task is done with its connection.
     pub(crate) fn close(&self, claim: ClaimId, cause: CloseCause) {
         let mut inner = self.lock();
-        inner.table.handle_close(claim, cause, now());
-        self.carry_out(&mut inner);
+        let now = now();
+        inner.table.handle_close(claim, cause, now);
+        self.carry_out(&mut inner, now);
         inner.sessions.remove(&claim);
     }
 
     /// Any other step.
     pub(crate) fn step<R>(&self, step: impl FnOnce(&mut LockTable, Now) -> R) -> R {
         let mut inner = self.lock();
-        let result = step(&mut inner.table, now());
-        self.carry_out(&mut inner);
+        let now = now();
+        let result = step(&mut inner.table, now);
+        self.carry_out(&mut inner, now);
         result
+    }
+
+    /// Removes the waiter with this address from the queue of a lock; whether there was one.
+    pub(crate) fn kick(&self, lock: &LockName, remote_addr: &str) -> bool {
+        let mut inner = self.lock();
+        let now = now();
+        let queue = inner
+            .table
+            .lock(lock)
+            .map(|lock| lock.waiters)
+            .unwrap_or_default();
+        let has_address = |claim: &ClaimId| {
+            let session = inner.sessions.get(claim);
+            session.is_some_and(|session| session.remote_addr.to_string() == remote_addr)
+        };
+        let found = queue.into_iter().map(|waiter| waiter.claim).find(has_address);
+        let kicked = found.is_some_and(|claim| inner.table.handle_kick(claim, now));
+        self.carry_out(&mut inner, now);
+        kicked
+    }
+
+    /// An `ACQUIRE` was refused by the access rules.
+    pub(crate) fn record_denial(&self, session: &Arc<Session>, lock: LockName) {
+        let Session {
+            identity,
+            remote_addr,
+            ..
+        } = &**session;
+        tracing::info!(%lock, %identity, %remote_addr, "not authorized for lock");
+        self.metrics.acl_denials.inc();
+        if let Some(audit) = &self.audit {
+            audit.record(now().wall, AuditEvent::Denied, lock, Arc::clone(session));
+        }
+    }
+
+    /// What the table asks to reserve.
+    pub(crate) fn reservations(&self) -> watch::Receiver<u64> {
+        self.reserve.subscribe()
+    }
+
+    pub(crate) fn audit(&self) -> Option<&AuditLog> {
+        self.audit.as_ref()
     }
 
     /// Looks at the table and at the session of each claim.
@@ -123,7 +179,7 @@ impl Owner {
         let mut inner = self.lock();
         let now = now();
         inner.table.handle_timeout(now);
-        self.carry_out(&mut inner);
+        self.carry_out(&mut inner, now);
         (inner.table.snapshot(now), self.followers.subscribe())
     }
 
@@ -145,7 +201,7 @@ impl Owner {
         inner.armed
     }
 
-    fn carry_out(&self, inner: &mut Inner) {
+    fn carry_out(&self, inner: &mut Inner, now: Now) {
         while let Some(action) = inner.table.poll_action() {
             match action {
                 Action::Send { claim, state } => {
@@ -155,11 +211,12 @@ impl Owner {
                 }
                 Action::End { claim, error } => self.end(inner.sessions.remove(&claim), error),
                 Action::Ownership { claim, lock, change } => {
-                    self.record(inner.sessions.get(&claim), &lock, change);
+                    self.record(inner.sessions.get(&claim), lock, change, now);
                 }
                 // Nobody following is no error.
                 Action::Follow(event) => drop(self.followers.send(event)),
-                Action::Reserve { epoch } => tracing::trace!(epoch, "no token file"),
+                // In a pair the renewals of authority raise the ceiling, and nobody listens here.
+                Action::Reserve { epoch } => drop(self.reserve.send_replace(epoch)),
             }
         }
         let earlier = match (inner.table.poll_timeout(), inner.armed) {
@@ -186,10 +243,13 @@ impl Owner {
         }
     }
 
-    fn record(&self, session: Option<&Arc<Session>>, lock: &LockName, change: Ownership) {
+    fn record(&self, session: Option<&Arc<Session>>, lock: LockName, change: Ownership, now: Now) {
         self.metrics.ownership(change);
-        let remote_addr = session.map(|session| session.remote_addr);
-        tracing::debug!(%lock, ?remote_addr, ?change, "ownership");
+        let session = session.expect("a claim keeps its session until its end was carried out");
+        tracing::debug!(%lock, remote_addr = %session.remote_addr, ?change, "ownership");
+        if let Some(audit) = &self.audit {
+            audit.record(now.wall, AuditEvent::Ownership(change), lock, Arc::clone(session));
+        }
     }
 
     /// A panic inside a step is a bug in the lock table; what it left behind cannot be trusted to grant again.

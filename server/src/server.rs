@@ -8,17 +8,22 @@ use std::time::Duration;
 
 use axum::Router;
 use monolock_core::{LockTable, TokenSource};
+use monolock_protocol::BootInstant;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::acl_file::AclFile;
+use crate::audit::{self, AuditLog};
 use crate::clock::now;
 use crate::config::{Config, SettingError};
 use crate::handle::ServerHandle;
 use crate::metrics::Metrics;
 use crate::owner::Owner;
-use crate::{listener, ops};
+use crate::tls::Tls;
+use crate::token_file::{self, TokenFile};
+use crate::{admin, listener, ops};
 
 /// Whether a server serves from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +66,7 @@ pub struct Server {
     shared: Arc<Shared>,
     accepting: JoinHandle<()>,
     timer: JoinHandle<()>,
+    reserving: Option<JoinHandle<()>>,
     http: Vec<JoinHandle<()>>,
     http_stopping: CancellationToken,
 }
@@ -69,7 +75,11 @@ pub struct Server {
 pub(crate) struct Shared {
     pub(crate) owner: Owner,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) config: Config,
     pub(crate) io_timeout: Duration,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) acl: Option<AclFile>,
+    pub(crate) started: BootInstant,
     pub(crate) addresses: Addresses,
     pub(crate) stopping: CancellationToken,
     pub(crate) connections: TaskTracker,
@@ -86,6 +96,21 @@ pub(crate) struct Addresses {
 impl Shared {
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed) && self.owner.report().serving
+    }
+
+    pub(crate) fn reload(&self) {
+        let reloads = [
+            ("certificates", self.tls.as_ref().map(Tls::reload)),
+            ("access rules", self.acl.as_ref().map(AclFile::reload)),
+            ("audit log", self.owner.audit().map(AuditLog::reopen)),
+        ];
+        for (what, reloaded) in reloads {
+            match reloaded {
+                None => {}
+                Some(Ok(())) => tracing::info!(what, "reloaded"),
+                Some(Err(error)) => tracing::error!(what, %error, "not reloaded: the old state stays"),
+            }
+        }
     }
 }
 
@@ -109,28 +134,52 @@ impl Server {
         gate: StartGate,
         routes: impl FnOnce(ServerHandle) -> ExtraRoutes,
     ) -> Result<Self, StartError> {
-        let listeners = Listeners::bind(&config)?;
         let metrics = Arc::new(Metrics::new());
-        let (table, follow_capacity) = match gate {
-            StartGate::Open => (LockTable::always_open(TokenSource::after_restart(now())), 1),
-            StartGate::Shut => (LockTable::with_gate_shut(now()), FOLLOW_CAPACITY),
+        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
+        let acl = config.acl_file.as_deref().map(AclFile::load).transpose()?;
+        let listeners = Listeners::bind(&config)?;
+        let dropped = &metrics.audit_dropped;
+        let audit = config
+            .audit_log
+            .as_ref()
+            .map(|target| AuditLog::open(target, dropped.clone()))
+            .transpose()?;
+        let (table, token_file, follow_capacity) = match gate {
+            StartGate::Open => {
+                let (tokens, file) = first_tokens(&config)?;
+                (LockTable::always_open(tokens), file, 1)
+            }
+            StartGate::Shut => (LockTable::with_gate_shut(now()), None, FOLLOW_CAPACITY),
         };
         let shared = Arc::new(Shared {
-            owner: Owner::new(table, Arc::clone(&metrics), follow_capacity),
+            owner: Owner::new(table, Arc::clone(&metrics), audit, follow_capacity),
             metrics,
             io_timeout: config.io_timeout,
+            tls,
+            acl,
+            started: monolock_clock::boot_now(),
             addresses: listeners.addresses()?,
             stopping: CancellationToken::new(),
             connections: TaskTracker::new(),
             ready: AtomicBool::new(true),
+            config,
+        });
+        let reserving = token_file.map(|file| {
+            let asked = shared.owner.reservations();
+            tokio::spawn(token_file::keep_reserving(file, asked, Arc::clone(&shared)))
         });
         let routes = routes(ServerHandle {
             shared: Arc::clone(&shared),
         });
-        Ok(Self::run(shared, listeners, routes))
+        Ok(Self::run(shared, listeners, routes, reserving))
     }
 
-    fn run(shared: Arc<Shared>, listeners: Listeners, routes: ExtraRoutes) -> Self {
+    fn run(
+        shared: Arc<Shared>,
+        listeners: Listeners,
+        routes: ExtraRoutes,
+        reserving: Option<JoinHandle<()>>,
+    ) -> Self {
         let http_stopping = CancellationToken::new();
         let mut http = Vec::new();
         if let Some(listener) = listeners.ops {
@@ -138,7 +187,8 @@ impl Server {
             http.push(serve_http(listener, router, http_stopping.clone()));
         }
         if let Some(listener) = listeners.admin {
-            http.push(serve_http(listener, routes.admin, http_stopping.clone()));
+            let router = admin::router(Arc::clone(&shared), routes.admin);
+            http.push(serve_http(listener, router, http_stopping.clone()));
         }
         let accepting = tokio::spawn(listener::accept_loop(listeners.lock, Arc::clone(&shared)));
         let timer = tokio::spawn({
@@ -152,10 +202,16 @@ impl Server {
                 tracing::info!(%address, what, "listening for HTTP");
             }
         }
+        if let Some(address) = admin
+            && !address.ip().is_loopback()
+        {
+            tracing::warn!(%address, "whoever reaches the admin address may release any lock");
+        }
         Self {
             shared,
             accepting,
             timer,
+            reserving,
             http,
             http_stopping,
         }
@@ -184,10 +240,21 @@ impl Server {
             let left = self.shared.connections.len();
             tracing::warn!(left, "closing connections that did not take their goodbye");
         }
+        self.flush_audit(limit).await;
         self.http_stopping.cancel();
         for server in std::mem::take(&mut self.http) {
             // A scrape that never ends must not keep the process alive.
             drop(tokio::time::timeout(LAST_SCRAPE, server).await);
+        }
+    }
+
+    async fn flush_audit(&self, limit: Duration) {
+        let Some(audit) = self.shared.owner.audit().cloned() else {
+            return;
+        };
+        let flushed = tokio::task::spawn_blocking(move || audit.flush(limit)).await;
+        if !flushed.unwrap_or(false) {
+            tracing::error!("the audit log could not be written to its end");
         }
     }
 }
@@ -198,6 +265,32 @@ impl Drop for Server {
         self.http_stopping.cancel();
         self.accepting.abort();
         self.timer.abort();
+        if let Some(reserving) = &self.reserving {
+            reserving.abort();
+        }
+    }
+}
+
+/// Loads every file that the settings name, as a start would, without serving anything.
+///
+/// # Errors
+///
+/// [`SettingError`] names the first setting whose file cannot be used.
+pub fn check_files(config: &Config) -> Result<(), SettingError> {
+    config.tls.as_ref().map(Tls::load).transpose()?;
+    config.acl_file.as_deref().map(AclFile::load).transpose()?;
+    config.audit_log.as_ref().map(audit::check).transpose()?;
+    config.token_file.as_deref().map(token_file::check).transpose()?;
+    Ok(())
+}
+
+fn first_tokens(config: &Config) -> Result<(TokenSource, Option<TokenFile>), SettingError> {
+    match config.token_file.as_deref() {
+        None => Ok((TokenSource::after_restart(now()), None)),
+        Some(path) => {
+            let (file, tokens) = TokenFile::open(path, now())?;
+            Ok((tokens, Some(file)))
+        }
     }
 }
 

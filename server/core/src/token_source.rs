@@ -57,7 +57,17 @@ impl TokenSource {
         }
     }
 
-    /// The same, but until it is adopted the wall clock is believed no further than the epoch of `first`.
+    /// The same source, staying below `ceiling`.
+    #[must_use]
+    pub fn below(self, ceiling: Token) -> Self {
+        Self {
+            ceiling,
+            asked_epoch: ceiling.epoch_seconds(),
+            ..self
+        }
+    }
+
+    /// The same as [`reserved`](Self::reserved), but until it is adopted the wall clock is believed no further than the epoch of `first`.
     #[must_use]
     pub fn unconfirmed(first: Token, ceiling: Token, now: Now) -> Self {
         let wall = WallTime::from_unix_seconds(first.epoch_seconds());
@@ -96,22 +106,22 @@ impl TokenSource {
     /// Believes the wall clock as it stands now: somebody compared it with others.
     pub fn adopt(&mut self, now: Now) {
         self.anchor = now;
-        self.ask_at = now.boot;
     }
 
     /// Up to which epoch tokens should be made durable now. Asked once for each extension.
     pub fn poll_reserve(&mut self, now: Now) -> Option<u64> {
-        if self.ceiling == Token::MAX || now.boot < self.ask_at {
+        if self.ceiling == Token::MAX {
             return None;
         }
-        let epoch = self.epoch(now).max(self.last.epoch_seconds());
-        let enough = epoch + RESERVE_WHEN_LEFT <= self.asked_epoch;
-        if !enough {
-            self.asked_epoch = epoch + RESERVE_AHEAD;
+        let (by_clock, by_count) = (self.epoch(now), self.last.epoch_seconds());
+        let needed = (by_clock + RESERVE_WHEN_LEFT).max(by_count + COUNTED_WHEN_LEFT);
+        let is_enough = needed <= self.asked_epoch;
+        if !is_enough {
+            self.asked_epoch = (by_clock + RESERVE_AHEAD).max(by_count + 2 * COUNTED_WHEN_LEFT);
         }
-        let left = self.asked_epoch - epoch;
-        self.ask_at = now.boot + Duration::from_secs(left - RESERVE_WHEN_LEFT + 1);
-        (!enough).then_some(self.asked_epoch)
+        let left = self.asked_epoch.saturating_sub(by_clock + RESERVE_WHEN_LEFT);
+        self.ask_at = now.boot + Duration::from_secs(left + 1);
+        (!is_enough).then_some(self.asked_epoch)
     }
 
     /// When [`poll_reserve`](Self::poll_reserve) should be asked again.
@@ -155,6 +165,10 @@ pub const RESERVE_AHEAD: u64 = 60;
 
 /// The next reservation is asked for when fewer seconds than this are left.
 const RESERVE_WHEN_LEFT: u64 = 30;
+
+/// The same for a source ahead of its clock, which only counts: fewer, because a second is a million grants, and
+/// because each restart of such a source uses the rest up.
+const COUNTED_WHEN_LEFT: u64 = 2;
 
 /// How far the wall clock may run ahead of the anchor and still be believed: what clock discipline does in small steps.
 const TOLERANCE: Duration = Duration::from_millis(500);
