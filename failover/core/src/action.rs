@@ -258,6 +258,8 @@ pub enum Waiting {
     SwapPending,
     /// It is active itself.
     IsActive,
+    /// Its process is about to end.
+    Retired,
 }
 
 /// A step worth remembering.

@@ -75,13 +75,9 @@ impl Active {
         self.reign.authority_until.min(renewal)
     }
 
-    /// A renewal waits for the outcome of an earlier one.
+    /// The outcome of a renewal at the witness is not known.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.renewal_due && !self.reign.attempts.is_empty()
-    }
-
-    pub(crate) fn resolve_doubt(&mut self) {
-        self.renewal_due = true;
+        !self.reign.attempts.is_empty()
     }
 
     pub(crate) fn forget_promise(&mut self, op: OpId) {
@@ -157,9 +153,11 @@ impl Watchdog {
             first_token,
             swap_to_open,
         });
-        self.act(Action::Fence {
-            term: Term(term.0.saturating_sub(1)),
-        });
+        if term > Term(1) {
+            self.act(Action::Fence {
+                term: Term(term.0 - 1),
+            });
+        }
         self.act(Action::PublishName { term });
     }
 
@@ -175,13 +173,15 @@ impl Watchdog {
     pub(crate) fn drive_active(&mut self, now: BootInstant) {
         self.probe_table_if_due(now);
         let Role::Active(active) = &self.role else { return };
-        if self.witness_op.is_some() || !active.renewal_due {
+        if self.witness_op.is_some() {
             return;
         }
-        if active.reign.attempts.is_empty() {
+        if active.is_in_doubt() {
+            if now >= self.next_reading {
+                self.read_witness(now);
+            }
+        } else if active.renewal_due {
             self.renew_at_witness(now);
-        } else if now >= self.next_reading {
-            self.read_witness(now);
         }
     }
 
@@ -210,10 +210,9 @@ impl Watchdog {
             return;
         }
         let epoch = report.epoch.max(report.last_token.epoch_seconds());
-        let floor = self
-            .known
-            .floor
-            .max(Token::first_of_epoch(epoch + timing.floor_ahead_seconds()));
+        let floor = self.known.floor.max(Token::first_of_epoch(
+            epoch.saturating_add(timing.floor_ahead_seconds()),
+        ));
         self.known.floor = floor;
         self.known.longest_lease_ms = self.known.longest_lease_ms.max(report.longest_lease_ms);
         active.renewal_due = true;
@@ -337,23 +336,31 @@ impl Watchdog {
                     self.step_down(term.next(), now);
                 }
             }
-            // The witness went back behind this term: it is written over with the largest term and floor.
+            // The witness went back behind this term. A handover may have landed before that, and counts.
+            Some(_) | None if self.has_sent_handover() => self.end_reign(now),
+            // It is written over with the largest term and floor.
             Some(_) | None => self.rebase(record, now),
         }
     }
 
     fn own_register(&mut self, record: Option<Record>, now: BootInstant) {
         let timing = self.config.timing;
-        let (reign, acknowledged_floor) = match &mut self.role {
-            Role::Active(active) => (&mut active.reign, &mut active.acknowledged_floor),
-            Role::HandingOver(handing_over) => {
-                (&mut handing_over.reign, &mut handing_over.acknowledged_floor)
-            }
+        let (reign, acknowledged_floor, table_answered) = match &mut self.role {
+            Role::Active(active) => (
+                &mut active.reign,
+                &mut active.acknowledged_floor,
+                active.renewal_due,
+            ),
+            Role::HandingOver(handing_over) => (
+                &mut handing_over.reign,
+                &mut handing_over.acknowledged_floor,
+                handing_over.last_token.is_some(),
+            ),
             Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return,
         };
         if record == reign.expected {
             // Nothing has landed yet. One more swap from the same record decides: if it wins, no earlier one can.
-            if !reign.attempts.is_empty() {
+            if !reign.attempts.is_empty() && table_answered {
                 self.renew_at_witness(now);
             }
             return;
@@ -379,11 +386,13 @@ impl Watchdog {
         };
         reign.expected = record;
         reign.attempts.clear();
-        if let Role::HandingOver(handing_over) = &self.role
-            && handing_over.handover.is_some()
-        {
+        if self.has_sent_handover() {
             self.reopen(now);
         }
+    }
+
+    fn has_sent_handover(&self) -> bool {
+        matches!(&self.role, Role::HandingOver(handing_over) if handing_over.handover.is_some())
     }
 
     // ---- handover
@@ -393,6 +402,7 @@ impl Watchdog {
         mode: HandoverMode,
         now: BootInstant,
     ) -> Result<(), HandoverRefused> {
+        self.retired |= mode == HandoverMode::OrRelease;
         let Role::Active(active) = &self.role else {
             return Err(HandoverRefused::NotActive);
         };

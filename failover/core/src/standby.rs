@@ -7,7 +7,7 @@ use monolock_protocol::{BootInstant, Token};
 use crate::action::{Action, JournalEntry, OpId, PeerStatus, TakeoverBasis, Waiting};
 use crate::active::{Opening, Reign};
 use crate::follow::Grace;
-use crate::record::{Incarnation, Record, Term};
+use crate::record::{Incarnation, NodeState, Record, Term};
 use crate::watchdog::{Role, Watchdog};
 
 /// "I will not take over from this term until then."
@@ -84,6 +84,9 @@ impl Watchdog {
     }
 
     fn basis_from_record(&self, now: BootInstant) -> Result<TakeoverBasis, Waiting> {
+        if self.retired {
+            return Err(Waiting::Retired);
+        }
         let timing = self.config.timing;
         let unread = Waiting::WitnessUnread {
             age: self.observation.age(now),
@@ -102,7 +105,11 @@ impl Watchdog {
         if self.known.floor == Token::ZERO && self.trusted_epoch.is_none() {
             return Err(Waiting::NoTrustedClock);
         }
+        let record_term = record.map_or(Term::default(), |record| record.term);
+        // A record below the remembered term comes from a backup: whose end it tells, and of what, is long past.
+        let is_current = record_term >= self.known.highest_term;
         if let Some(proof) = &self.proof
+            && is_current
             && proof
                 .bound_to
                 .as_ref()
@@ -110,14 +117,13 @@ impl Watchdog {
         {
             return Ok(proof.basis);
         }
-        let record_term = record.map_or(Term::default(), |record| record.term);
         if let Some(promise) = &self.promise
             && promise.term >= record_term
             && now < promise.until
         {
             return Err(Waiting::PromiseRuns { until: promise.until });
         }
-        if record.is_some_and(|record| record.holder.is_none()) {
+        if is_current && record.is_some_and(|record| record.holder.is_none()) {
             return Ok(TakeoverBasis::Released);
         }
         let until = self.observation.unchanged_since().unwrap_or(now) + timing.ttl();
@@ -137,6 +143,7 @@ impl Watchdog {
     /// Whether a term could be handed to this node: it watches, sees the record, and has lived long enough.
     pub(crate) fn is_ready(&self, now: BootInstant) -> bool {
         matches!(self.role, Role::Standby)
+            && !self.retired
             && now >= self.started + self.config.timing.ttl()
             && self.observation.is_fresh(now, self.config.timing)
     }
@@ -192,7 +199,7 @@ impl Watchdog {
     /// single server can have granted in.
     fn first_token(&self) -> Token {
         match self.trusted_epoch {
-            Some(epoch) if self.known.floor == Token::ZERO => Token::first_of_epoch(epoch + 1),
+            Some(epoch) if self.known.floor == Token::ZERO => Token::first_of_epoch(epoch.saturating_add(1)),
             _ => self.known.floor,
         }
     }
@@ -230,8 +237,18 @@ impl Watchdog {
         }
     }
 
-    /// What the register holds decides an attempt, unless it still holds what every attempt expects.
-    pub(crate) fn takeover_register(&mut self, record: Option<&Record>, now: BootInstant) {
+    /// Whether the register holds what this node's takeover swap put there.
+    pub(crate) fn has_taken(&self, record: Option<&Record>) -> bool {
+        let Role::TakingOver(taking_over) = &self.role else {
+            return false;
+        };
+        let mut attempts = taking_over.attempts.iter();
+        attempts.any(|attempt| Some(&attempt.new) == record)
+    }
+
+    /// What the register holds decides an attempt, unless it still holds what every attempt expects. `known` is what
+    /// was known before this record.
+    pub(crate) fn takeover_register(&mut self, record: Option<&Record>, known: NodeState, now: BootInstant) {
         let Role::TakingOver(taking_over) = &self.role else {
             return;
         };
@@ -246,14 +263,20 @@ impl Watchdog {
             .iter()
             .find(|attempt| Some(&attempt.new) == record)
             .cloned();
-        let (term, basis, first_token) = (taking_over.term, taking_over.basis, taking_over.first_token);
-        let grace = self.takeover_grace(taking_over.active_lived_until, now);
-        self.highest_own_term = self.highest_own_term.max(term);
+        let (term, basis) = (taking_over.term, taking_over.basis);
+        // A floor heard of while the swap was under way counts like one that was known before.
+        let first_token = taking_over.first_token.max(known.floor);
+        let grace = self.takeover_grace(taking_over, now);
         let Some(won) = won else {
             self.journal(JournalEntry::TakeoverLost { term });
             self.role = Role::Standby;
             return;
         };
+        self.highest_own_term = self.highest_own_term.max(term);
+        if term < known.highest_term {
+            self.journal(JournalEntry::TakeoverLost { term });
+            return self.become_standby(now);
+        }
         let authority_until = won.sent_at + self.config.timing.authority();
         if authority_until <= now {
             self.journal(JournalEntry::AuthorityLapsed { term });
@@ -411,18 +434,36 @@ impl Watchdog {
     // ---- grace
 
     /// With a live stream, the locks it named; without one, every lock for the longest lease.
-    fn takeover_grace(&self, active_lived_until: BootInstant, now: BootInstant) -> Grace {
+    fn takeover_grace(&self, taking_over: &TakingOver, now: BootInstant) -> Grace {
         let mut grace = self.followed.grace(now);
-        if !self
-            .followed
-            .is_live(active_lived_until, self.config.timing.renewal_interval())
-        {
+        let tolerance = self.config.timing.renewal_interval();
+        let is_live = self.followed.is_live(taking_over.active_lived_until, tolerance);
+        if !is_live || !self.followed_the_active(taking_over) {
             let longest = Duration::from_millis(u64::from(self.known.longest_lease_ms));
             grace.every_lock_until = grace
                 .every_lock_until
                 .max((!longest.is_zero()).then(|| now + longest));
         }
         grace
+    }
+
+    /// Whether the follow stream came from the life whose term ends.
+    fn followed_the_active(&self, taking_over: &TakingOver) -> bool {
+        let Some(record) = &taking_over.expected else {
+            return false;
+        };
+        let ended = match (record.holder, taking_over.basis) {
+            (Some(node), TakeoverBasis::Handover) if node == self.config.node => self
+                .peer_reigned
+                .filter(|(term, _)| term.next() == record.term)
+                .map(|(_, incarnation)| incarnation),
+            (Some(node), _) if node == self.config.node => None,
+            (Some(_) | None, _) => Some(record.incarnation),
+        };
+        match self.stream {
+            Stream::None => false,
+            Stream::Running(life) | Stream::Ended(life) => ended == Some(life),
+        }
     }
 
     fn active_lived_until(&self, now: BootInstant) -> BootInstant {

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// The shortest authority period that is accepted.
 pub const MIN_TTL: Duration = Duration::from_millis(300);
 
+/// The longest authority period that is accepted.
+pub const MAX_TTL: Duration = Duration::from_secs(3_600);
+
 /// How far a boot clock may be from true time, in percent: what the timers are checked against.
 const CLOCK_RATE_PERCENT: u32 = 5;
 
@@ -23,6 +26,14 @@ pub enum TimingError {
         /// The duration given.
         ttl: Duration,
     },
+    /// Longer than [`MAX_TTL`].
+    #[error(
+        "the authority period is {ttl:?}: give it at most one hour, for a silent active is taken over no sooner"
+    )]
+    TooLong {
+        /// The duration given.
+        ttl: Duration,
+    },
 }
 
 impl Timing {
@@ -30,7 +41,7 @@ impl Timing {
     ///
     /// # Errors
     ///
-    /// [`TimingError::TooShort`].
+    /// [`TimingError::TooShort`] and [`TimingError::TooLong`].
     ///
     /// # Panics
     ///
@@ -39,6 +50,9 @@ impl Timing {
     pub fn new(ttl: Duration) -> Result<Self, TimingError> {
         if ttl < MIN_TTL {
             return Err(TimingError::TooShort { ttl });
+        }
+        if ttl > MAX_TTL {
+            return Err(TimingError::TooLong { ttl });
         }
         let timing = Self { ttl };
         assert!(

@@ -81,7 +81,11 @@ pub struct Watchdog {
     pub(crate) probe: Probe,
     pub(crate) followed: FollowedLocks,
     pub(crate) peer: Option<(PeerStatus, BootInstant)>,
+    /// The last term of the peer that the record named, and the life that held it.
+    pub(crate) peer_reigned: Option<(Term, Incarnation)>,
     pub(crate) trusted_epoch: Option<u64>,
+    /// The process is about to end: it takes over nothing any more, what it has just released least of all.
+    pub(crate) retired: bool,
     /// The time of the latest input: what is due until then has been handled.
     pub(crate) handled_until: BootInstant,
     next_op: u64,
@@ -176,7 +180,9 @@ impl Watchdog {
             probe: Probe::default(),
             followed: FollowedLocks::default(),
             peer: None,
+            peer_reigned: None,
             trusted_epoch: None,
+            retired: false,
             handled_until: now,
             next_op: 0,
             beat: 0,
@@ -197,7 +203,15 @@ impl Watchdog {
         match &self.role {
             Role::Standby => self.standby_timeout(),
             Role::TakingOver(_) => self.witness_op.is_none().then_some(self.next_reading),
-            Role::Opening(opening) => Some(opening.reign.authority_until),
+            Role::Opening(opening) => {
+                let retry = self.persisting.is_none().then_some(self.next_persist);
+                Some(
+                    opening
+                        .reign
+                        .authority_until
+                        .min(retry.unwrap_or(BootInstant::MAX)),
+                )
+            }
             Role::Active(active) => {
                 let resolve = self.witness_op.is_none() && active.is_in_doubt();
                 Some(if resolve {
@@ -240,7 +254,10 @@ impl Watchdog {
         else {
             return;
         };
-        self.next_reading = done.sent_at + self.config.timing.reading_interval();
+        // One that was wanted while this was under way stays due.
+        if self.next_reading <= done.sent_at {
+            self.next_reading = done.sent_at + self.config.timing.reading_interval();
+        }
         if let Some(record) = record {
             self.handle_register(record, done.sent_at, now);
         }
@@ -288,10 +305,9 @@ impl Watchdog {
             }
         }
         match &self.role {
-            Role::Opening(_) if written => self.open_if_durable(now),
-            Role::Opening(_) => self.give_up_opening(now),
+            Role::Opening(_) if !written => self.give_up_opening(now),
             Role::Active(_) => self.update_gate(),
-            Role::Standby | Role::TakingOver(_) | Role::HandingOver(_) => {}
+            Role::Standby | Role::TakingOver(_) | Role::Opening(_) | Role::HandingOver(_) => {}
         }
         self.drive(now);
     }
@@ -378,6 +394,8 @@ impl Watchdog {
     }
 
     /// The snapshot of the follow stream is whole; `every_lock` is what is left of a grace of all other locks.
+    ///
+    /// A peer whose gate has not opened in its term knows nothing of the locks before it: its snapshot has no end.
     pub fn handle_snapshot_end(&mut self, every_lock: Option<Duration>, now: BootInstant) {
         self.begin(now);
         self.followed.handle_snapshot_end(every_lock, now);
@@ -480,7 +498,10 @@ impl Watchdog {
         match &self.role {
             Role::Standby => self.drive_standby(now),
             Role::TakingOver(_) => self.drive_takeover(now),
-            Role::Opening(_) => {}
+            Role::Opening(_) => {
+                self.open_if_durable(now);
+                self.drive_active(now);
+            }
             Role::Active(_) => self.drive_active(now),
             Role::HandingOver(_) => self.drive_handover(now),
         }
@@ -494,13 +515,17 @@ impl Watchdog {
         {
             self.check_went_back(record.as_ref());
         }
+        let known = self.known;
         if let Some(record) = &record {
             self.learn(record);
+        }
+        if self.has_taken(record.as_ref()) {
+            self.proof = None;
         }
         self.check_proof(record.as_ref());
         match &self.role {
             Role::Standby => {}
-            Role::TakingOver(_) => self.takeover_register(record.as_ref(), now),
+            Role::TakingOver(_) => self.takeover_register(record.as_ref(), known, now),
             Role::Opening(_) | Role::Active(_) | Role::HandingOver(_) => self.reign_register(record, now),
         }
     }
@@ -508,9 +533,6 @@ impl Watchdog {
     /// A reading will tell; not at once, or a broken witness would be asked without a pause.
     fn swap_in_doubt(&mut self, now: BootInstant) {
         self.next_reading = now + self.config.timing.reading_interval();
-        if let Role::Active(active) = &mut self.role {
-            active.resolve_doubt();
-        }
     }
 
     fn learn(&mut self, record: &Record) {
@@ -521,6 +543,9 @@ impl Watchdog {
         });
         self.witness_floor = self.witness_floor.max(record.floor);
         self.beat = self.beat.max(record.beat);
+        if record.holder == Some(self.config.node.peer()) {
+            self.peer_reigned = Some((record.term, record.incarnation));
+        }
     }
 
     fn check_went_back(&mut self, record: Option<&Record>) {
@@ -551,7 +576,8 @@ impl Watchdog {
         };
         self.known = self.known.max(asked);
         if !self.durable.covers(asked) {
-            if self.promises_awaiting_disk.len() == MAX_AWAITING_DISK {
+            let disk_rests = self.persisting.is_none() && now < self.next_persist;
+            if disk_rests || self.promises_awaiting_disk.len() == MAX_AWAITING_DISK {
                 return self.answer_promise(reply, Some(PromiseRefusal::NotDurable));
             }
             self.promises_awaiting_disk.push((reply, request));
@@ -694,7 +720,7 @@ const MAX_AWAITING_DISK: usize = 16;
 pub enum HandoverMode {
     /// Only to a peer that is ready.
     ToPeer,
-    /// The process ends: without a ready peer, release the term to nobody.
+    /// The process ends: without a ready peer, release the term to nobody, and take over nothing any more.
     OrRelease,
 }
 

@@ -351,12 +351,18 @@ impl World {
                 }
             }
             Event::Handover => {
-                self.schedule_fault(node);
                 let mode = if self.rng.percent(50) {
                     HandoverMode::ToPeer
                 } else {
                     HandoverMode::OrRelease
                 };
+                if mode == HandoverMode::OrRelease {
+                    // The process ends after it, whatever came of it.
+                    let ends = self.now + self.rng.below(TTL_US);
+                    self.push(ends, node, None, Event::Crash);
+                } else {
+                    self.schedule_fault(node);
+                }
                 let _ = self.watchdog(node).handle_handover_request(mode, now);
             }
             Event::Wake => {
