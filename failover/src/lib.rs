@@ -1,10 +1,11 @@
 //! One node of an active/standby pair of monolock lock servers.
 //!
-//! What a node decides is the business of [`core`], which is pure; here is everything it decides *with*. No module knows
-//! a rule: each does one thing with the outside and says plainly how it ended.
+//! What a node decides is the business of [`core`], which is pure; here is everything it decides *with*. But for
+//! [`node`], which joins them, each module does one thing with the outside and says plainly how it ended.
 //!
 //! | module | what it does |
 //! | --- | --- |
+//! | [`node`] | one running node: the watchdog, and what follows from its decisions |
 //! | [`config`] | the settings and the command line |
 //! | [`witness`] | the register that both nodes swap |
 //! | [`state_file`] | what a node must not forget |
@@ -36,6 +37,7 @@ pub mod config;
 pub mod dns;
 pub mod hooks;
 pub mod journal;
+pub mod node;
 pub mod operator;
 pub mod peer;
 pub mod state_file;

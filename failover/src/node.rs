@@ -16,15 +16,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{FollowMode, NodeConfig, Unproven, WitnessSetting};
 use crate::dns::{DnsListenError, EmbeddedDns, ServiceState};
+use crate::journal::{Journal, JournalError};
 use crate::peer::{ListenError, PeerClient, PeerServer, Sender};
 use crate::state_file::{StateFile, StateFileError};
 use crate::witness::{FileWitness, Witness, WitnessError};
 
 mod driver;
 mod feed;
-mod journal_lines;
 mod peer_watch;
 mod perform;
+mod reasons;
 
 use driver::Driver;
 
@@ -47,6 +48,9 @@ pub enum NodeError {
     /// The witness.
     #[error("MONOLOCK_WITNESS: {0}")]
     Witness(#[from] WitnessError),
+    /// The journal.
+    #[error("MONOLOCK_JOURNAL: {0}")]
+    Journal(#[from] JournalError),
     /// A setting that this version knows and does not support yet.
     #[error("{setting}: {value} is not supported by this version: {instead}")]
     NotSupported {
@@ -82,6 +86,7 @@ impl Node {
         check_supported(&config)?;
         let incarnation = draw_incarnation()?;
         let (state_file, state) = StateFile::open(&config.state_file)?;
+        let journal = Journal::open(config.node, config.journal.as_deref())?;
         let witness = open_witness(&config).await?;
         let secret = config.link.secret.clone();
         let peer_server = PeerServer::bind(config.link.listen, config.node, secret.clone()).await?;
@@ -118,10 +123,18 @@ impl Node {
             peer: Arc::new(peer),
             witness,
             state_file,
+            journal,
             inputs: inputs_in,
             name: name_in,
         });
-        Ok(Self { server, peer_server, dns, driver, inputs, name })
+        Ok(Self {
+            server,
+            peer_server,
+            dns,
+            driver,
+            inputs,
+            name,
+        })
     }
 
     /// Watches, serves and answers until `stop` is cancelled; then hands over or releases its term, tells its sessions,
@@ -179,7 +192,9 @@ async fn open_witness(config: &NodeConfig) -> Result<Arc<dyn Witness>, NodeError
 fn draw_incarnation() -> Result<Incarnation, NodeError> {
     use ring::rand::{SecureRandom as _, SystemRandom};
     let mut bytes = [0; 8];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| NodeError::NoRandomness)?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| NodeError::NoRandomness)?;
     Ok(Incarnation(u64::from_be_bytes(bytes)))
 }
 

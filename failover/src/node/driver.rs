@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use monolock_clock::{BootTimer, boot_now, wall_now};
 use monolock_failover_core::{
-    HandoverMode, Incarnation, NodeState, OpId, PromiseAnswer, Record, ReplyId, RoleName, Status, SwapOutcome,
-    TableReport, Watchdog,
+    HandoverMode, Incarnation, NodeState, OpId, PromiseAnswer, Record, ReplyId, RoleName, Status,
+    SwapOutcome, TableReport, Watchdog,
 };
 use monolock_protocol::{BootInstant, Token};
 use monolock_server::ServerHandle;
@@ -19,6 +19,7 @@ use super::feed::Feeds;
 use super::peer_watch;
 use crate::config::NodeConfig;
 use crate::dns::ServiceState;
+use crate::journal::Journal;
 use crate::peer::message::{
     AcknowledgeResponse, BeginHandoverResponse, FenceResponse, FollowEvent, HandoverResponse, NodeStatus,
     PromiseResponse, Role,
@@ -31,7 +32,10 @@ use crate::witness::Witness;
 #[derive(Debug)]
 pub(super) enum Input {
     /// The witness was read, or could not be.
-    Reading { op: OpId, record: Option<Option<Record>> },
+    Reading {
+        op: OpId,
+        record: Option<Option<Record>>,
+    },
     /// A swap ended.
     Swapped { op: OpId, outcome: SwapOutcome },
     /// The state file was written, or could not be.
@@ -43,7 +47,10 @@ pub(super) enum Input {
     /// The peer's ports were tried.
     Probed { op: OpId, both_refused: bool },
     /// The peer answered a status request sent at `sent`.
-    PeerStatus { status: Box<NodeStatus>, sent: BootInstant },
+    PeerStatus {
+        status: Box<NodeStatus>,
+        sent: BootInstant,
+    },
     /// A line of the peer's follow stream.
     Followed(FollowEvent),
     /// The follow stream ended.
@@ -63,6 +70,7 @@ pub(super) struct Parts {
     pub(super) peer: Arc<PeerClient>,
     pub(super) witness: Arc<dyn Witness>,
     pub(super) state_file: StateFile,
+    pub(super) journal: Journal,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) name: watch::Sender<ServiceState>,
 }
@@ -77,6 +85,7 @@ pub(super) struct Driver {
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) persist: mpsc::Sender<(OpId, NodeState)>,
     pub(super) name: watch::Sender<ServiceState>,
+    pub(super) journal: Arc<Journal>,
     pub(super) feeds: Feeds,
     pub(super) tasks: TaskTracker,
     pub(super) stopped: CancellationToken,
@@ -89,7 +98,18 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, incarnation, watchdog, server, peer, witness, state_file, inputs, name } = parts;
+        let Parts {
+            config,
+            incarnation,
+            watchdog,
+            server,
+            peer,
+            witness,
+            state_file,
+            journal,
+            inputs,
+            name,
+        } = parts;
         let tasks = TaskTracker::new();
         let (persist, states) = mpsc::channel(1);
         tasks.spawn(keep_state_file(state_file, states, inputs.clone()));
@@ -104,6 +124,7 @@ impl Driver {
             inputs,
             persist,
             name,
+            journal: Arc::new(journal),
             tasks,
             stopped: CancellationToken::new(),
             promise_replies: HashMap::new(),
@@ -122,7 +143,8 @@ impl Driver {
     ) {
         self.watch_peer();
         let mut timer = BootTimer::new();
-        self.watchdog.handle_clock(Some(wall_now().unix_seconds()), boot_now());
+        self.watchdog
+            .handle_clock(Some(wall_now().unix_seconds()), boot_now());
         self.perform_all();
         let mut stopping = false;
         while !(stopping && self.has_given_up_its_term()) {
@@ -150,9 +172,12 @@ impl Driver {
         let (peer, inputs) = (Arc::clone(&self.peer), self.inputs.clone());
         let watching = peer_watch::poll_status(Arc::clone(&peer), inputs.clone(), status_every);
         let following = peer_watch::follow(peer, inputs, retry_after, silence_ends_stream);
-        for task in [self.tasks.spawn(self.stopped.clone().run_until_cancelled_owned(watching)),
-            self.tasks.spawn(self.stopped.clone().run_until_cancelled_owned(following))]
-        {
+        for task in [
+            self.tasks
+                .spawn(self.stopped.clone().run_until_cancelled_owned(watching)),
+            self.tasks
+                .spawn(self.stopped.clone().run_until_cancelled_owned(following)),
+        ] {
             drop(task);
         }
     }
@@ -161,7 +186,9 @@ impl Driver {
         tracing::info!("stopping");
         self.server.set_ready(false);
         // Not being active is no obstacle to stopping.
-        let _not_active = self.watchdog.handle_handover_request(HandoverMode::OrRelease, boot_now());
+        let _not_active = self
+            .watchdog
+            .handle_handover_request(HandoverMode::OrRelease, boot_now());
     }
 
     fn has_given_up_its_term(&self) -> bool {
@@ -173,11 +200,20 @@ impl Driver {
 
     /// Lets what was just said get out: the handover to the peer, answers to whoever asked.
     async fn farewell(self) {
-        let Self { tasks, stopped, persist, .. } = self;
+        let Self {
+            tasks,
+            stopped,
+            persist,
+            journal,
+            ..
+        } = self;
         drop(persist);
         stopped.cancel();
         tasks.close();
         let _ = tokio::time::timeout(FAREWELL_TIME, tasks.wait()).await;
+        if let Some(journal) = Arc::into_inner(journal) {
+            let _ = tokio::task::spawn_blocking(|| journal.close()).await;
+        }
     }
 
     fn handle_input(&mut self, input: Input) {
@@ -214,9 +250,15 @@ impl Driver {
             return self.watchdog.handle_lock_change(change, now);
         }
         match event {
-            FollowEvent::Snapshot { incarnation, .. } => self.watchdog.handle_stream_started(*incarnation, now),
-            FollowEvent::SnapshotEnd { every_lock_ms, .. } => {
-                self.watchdog.handle_snapshot_end(every_lock_ms.map(Duration::from_millis), now);
+            FollowEvent::Snapshot { incarnation, .. } => {
+                self.watchdog.handle_stream_started(*incarnation, now)
+            }
+            FollowEvent::SnapshotEnd {
+                every_lock_free_after_ms,
+                ..
+            } => {
+                self.watchdog
+                    .handle_snapshot_end(every_lock_free_after_ms.map(Duration::from_millis), now);
             }
             FollowEvent::Beat { .. } => self.watchdog.handle_stream_beat(now),
             FollowEvent::Mark { .. }
@@ -258,7 +300,11 @@ impl Driver {
                 let ours = request.record.is_held_by(self.config.node, self.incarnation);
                 self.watchdog.handle_handover_told(&request.record, now);
                 let reason = (!ours).then(|| "the record names another life of this node".to_owned());
-                let _ = reply.send(Ok(HandoverResponse { accepted: ours, incarnation: self.incarnation, reason }));
+                let _ = reply.send(Ok(HandoverResponse {
+                    accepted: ours,
+                    incarnation: self.incarnation,
+                    reason,
+                }));
             }
             PeerCall::BeginHandover { reply, .. } => self.begin_handover(reply, now),
         }
@@ -299,20 +345,28 @@ impl Driver {
         let (now, status) = (boot_now(), self.status());
         let report = self.server.report();
         let known = self.watchdog.known_state();
-        let authority_left = status.authority_until.map(|until| until.saturating_duration_since(now));
+        let authority_left = status
+            .authority_until
+            .map(|until| until.saturating_duration_since(now));
         NodeStatus {
             node: self.config.node,
             incarnation: self.incarnation,
             role: status.role.into(),
             term: known.highest_term.max(status.term),
             floor: status.floor,
-            last_token: if report.term.is_some() { report.last_token } else { Token::ZERO },
+            last_token: if report.term.is_some() {
+                report.last_token
+            } else {
+                Token::ZERO
+            },
             longest_lease_ms: known.longest_lease_ms,
             ready_for_handover: status.ready,
             boot_nanos: now.as_nanos(),
             wall_nanos: wall_now().unix_nanos(),
             authority_left_ms: authority_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
-            reason: status.waiting.map(|waiting| super::journal_lines::waiting_text(&waiting, now)),
+            reason: status
+                .waiting
+                .map(|waiting| super::reasons::waiting_text(&waiting, now)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -329,7 +383,14 @@ async fn keep_state_file(
         if let Err(error) = &written {
             tracing::error!(%error, "nothing can rely on this node until its state file is writable again");
         }
-        if inputs.send(Input::Persisted { op, written: written.is_ok() }).await.is_err() {
+        if inputs
+            .send(Input::Persisted {
+                op,
+                written: written.is_ok(),
+            })
+            .await
+            .is_err()
+        {
             return;
         }
     }

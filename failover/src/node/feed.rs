@@ -24,7 +24,14 @@ pub(super) struct Feeds {
 
 impl Feeds {
     pub(super) fn new(server: ServerHandle, incarnation: Incarnation, beat_every: Duration) -> Self {
-        Self { server, incarnation, beat_every, marks: broadcast::Sender::new(4), next_name: 0, next_mark: 0 }
+        Self {
+            server,
+            incarnation,
+            beat_every,
+            marks: broadcast::Sender::new(4),
+            next_name: 0,
+            next_mark: 0,
+        }
     }
 
     /// Starts a feed with a snapshot.
@@ -32,7 +39,12 @@ impl Feeds {
         self.next_name += 1;
         let (lines, feed) = mpsc::channel(LINES_AHEAD);
         let (snapshot, changes) = self.server.follow();
-        let start = FollowEvent::Snapshot { stream: self.next_name, incarnation: self.incarnation, term, active };
+        let start = FollowEvent::Snapshot {
+            stream: self.next_name,
+            incarnation: self.incarnation,
+            term,
+            active,
+        };
         let feeding = Feeding {
             lines,
             changes,
@@ -53,7 +65,10 @@ impl Feeds {
     /// Sends a mark behind everything that has happened until now. `None` when nobody follows.
     pub(super) fn mark(&mut self) -> Option<u64> {
         self.next_mark += 1;
-        self.marks.send(self.next_mark).ok().map(|_followers| self.next_mark)
+        self.marks
+            .send(self.next_mark)
+            .ok()
+            .map(|_followers| self.next_mark)
     }
 }
 
@@ -121,7 +136,9 @@ impl Feeding {
             boot_nanos: boot_now().as_nanos(),
             wall_nanos: wall_now().unix_nanos(),
             last_token: report.last_token,
-            longest_lease_ms: report.longest_lease.map_or(0, monolock_protocol::Lease::as_millis),
+            longest_lease_ms: report
+                .longest_lease
+                .map_or(0, monolock_protocol::Lease::as_millis),
         }
     }
 }
@@ -129,12 +146,22 @@ impl Feeding {
 /// Graces first: a holder listed behind one does not end it, the other way round it would seem gone.
 fn snapshot_lines(snapshot: Snapshot) -> Vec<FollowEvent> {
     let graces = snapshot.graces.into_iter();
-    let graces = graces.map(|(lock, left)| FollowEvent::Broke { lock, free_after_ms: millis(left) });
+    let graces = graces.map(|(lock, left)| FollowEvent::Broke {
+        lock,
+        free_after_ms: millis(left),
+    });
     let held = snapshot.held.into_iter();
-    let held = held.map(|held| FollowEvent::Held { lock: held.lock, lease: held.lease, token: held.token });
+    let held = held.map(|held| FollowEvent::Held {
+        lock: held.lock,
+        lease: held.lease,
+        token: held.token,
+    });
     let mut lines: Vec<_> = graces.chain(held).collect();
     let locks = u64::try_from(lines.len()).unwrap_or(u64::MAX);
-    lines.push(FollowEvent::SnapshotEnd { locks, every_lock_ms: snapshot.every_lock.map(millis) });
+    lines.push(FollowEvent::SnapshotEnd {
+        locks,
+        every_lock_free_after_ms: snapshot.every_lock.map(millis),
+    });
     lines
 }
 
@@ -142,7 +169,10 @@ fn change_line(change: LockEvent) -> FollowEvent {
     match change {
         LockEvent::Held { lock, lease, token } => FollowEvent::Held { lock, lease, token },
         LockEvent::Freed { lock } => FollowEvent::Freed { lock },
-        LockEvent::Broke { lock, left } => FollowEvent::Broke { lock, free_after_ms: millis(left) },
+        LockEvent::Broke { lock, left } => FollowEvent::Broke {
+            lock,
+            free_after_ms: millis(left),
+        },
     }
 }
 

@@ -23,7 +23,14 @@ pub(super) async fn poll_status(peer: Arc<PeerClient>, inputs: mpsc::Sender<Inpu
                     tracing::info!("the peer answers again");
                 }
                 let status = Box::new(answer.value);
-                if inputs.send(Input::PeerStatus { status, sent: answer.sent }).await.is_err() {
+                if inputs
+                    .send(Input::PeerStatus {
+                        status,
+                        sent: answer.sent,
+                    })
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -37,7 +44,10 @@ fn note_failure(last: &mut Option<CallFailure>, error: CallFailure) {
     if last.as_ref() != Some(&error) {
         match &error {
             CallFailure::Unauthenticated(_) => tracing::error!(%error, "the peer is not listened to"),
-            CallFailure::Refused | CallFailure::TimedOut | CallFailure::Declined(_) | CallFailure::Failed(_) => {
+            CallFailure::Refused
+            | CallFailure::TimedOut
+            | CallFailure::Declined(_)
+            | CallFailure::Failed(_) => {
                 tracing::warn!(%error, "the peer does not answer");
             }
         }
@@ -78,7 +88,11 @@ async fn pass_on(
             name = Some(stream);
         }
         let Some(stream) = name else { break };
-        let mark = if let FollowEvent::Mark { mark } = event { Some(mark) } else { None };
+        let mark = if let FollowEvent::Mark { mark } = event {
+            Some(mark)
+        } else {
+            None
+        };
         inputs.send(Input::Followed(event)).await.map_err(|_| Stopped)?;
         if let Some(mark) = mark {
             acknowledge(peer, AcknowledgeRequest { stream, mark });

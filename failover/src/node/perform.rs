@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use monolock_clock::boot_now;
 use monolock_failover_core::{
-    self as core, Action, JournalEntry, OpId, PromiseRequest, Record, ShutReason, SwapOutcome, TableReport, Term,
+    self as core, Action, JournalEntry, OpId, PromiseRequest, Record, ShutReason, SwapOutcome, TableReport,
+    Term,
 };
 use monolock_protocol::{BootInstant, ErrorCode};
 use monolock_server::{Grace, OpenGate};
 
 use super::driver::{Driver, Input};
-use super::journal_lines;
 use crate::config::TakeoverGrace;
 use crate::dns::ServiceState;
-use crate::peer::message::{self, BeginHandoverResponse, FenceRequest, HandoverRequest, PromiseResponse, Role};
+use crate::hooks::{Hook, HookEvent, HookOutcome, Occasion};
+use crate::journal::Step;
+use crate::peer::message::{
+    self, BeginHandoverResponse, FenceRequest, HandoverRequest, PromiseResponse, Role,
+};
 use crate::peer::{PeerClient, PeerServer, PortProbe, probe_ports};
 use crate::witness;
 
@@ -95,7 +99,10 @@ impl Driver {
             };
             let took = boot_now().saturating_duration_since(sent);
             if took > slow {
-                tracing::warn!(?took, "the witness is slow: above a sixth of the authority period");
+                tracing::warn!(
+                    ?took,
+                    "the witness is slow: above a sixth of the authority period"
+                );
             }
             Input::Swapped { op, outcome }
         });
@@ -111,7 +118,11 @@ impl Driver {
         let peer = Arc::clone(&self.peer);
         let request = message::PromiseRequest::new(request, self.config.timing.ttl());
         self.spawn(async move {
-            let answer = peer.promise(&request).await.ok().map(|answer| (&answer.value).into());
+            let answer = peer
+                .promise(&request)
+                .await
+                .ok()
+                .map(|answer| (&answer.value).into());
             Input::PromiseAnswered { op, answer }
         });
     }
@@ -121,25 +132,37 @@ impl Driver {
         let limit = self.config.timing.reading_interval();
         self.spawn(async move {
             let probe = probe_ports(&lock, &link, limit).await;
-            Input::Probed { op, both_refused: probe == PortProbe::BothRefused }
+            Input::Probed {
+                op,
+                both_refused: probe == PortProbe::BothRefused,
+            }
         });
     }
 
+    /// The won swap is the authority; a fence only makes sure, and never holds the gate.
     fn fence(&self, term: Term) {
         let (peer, retry) = (Arc::clone(&self.peer), self.config.timing.reading_interval());
-        let request = FenceRequest { term };
-        self.tasks.spawn(self.stopped.clone().run_until_cancelled_owned(async move {
-            for _ in 0..FENCE_TRIES {
-                match peer.fence(&request).await {
-                    Ok(answer) => {
-                        tracing::info!(term = term.0, shut = answer.value.shut, "the old active was fenced by its own word");
-                        return;
-                    }
-                    Err(error) => tracing::info!(term = term.0, %error, "the old active does not answer a fence"),
+        let hook = self
+            .config
+            .hooks
+            .fence_command
+            .as_ref()
+            .map(|command| self.hook(command));
+        let (event, journal) = (self.hook_event(Occasion::Fence, term), Arc::clone(&self.journal));
+        self.tasks
+            .spawn(self.stopped.clone().run_until_cancelled_owned(async move {
+                let sent = boot_now();
+                if fence_by_its_own_word(&peer, term, retry).await {
+                    let took = boot_now().saturating_duration_since(sent);
+                    journal.record(Step::new("fenced_by_peer_call").in_term(term).that_took(took));
                 }
-                tokio::time::sleep(retry).await;
-            }
-        }));
+                if let Some(hook) = hook
+                    && hook.run(&event).await == HookOutcome::Succeeded
+                {
+                    let took = boot_now().saturating_duration_since(sent);
+                    journal.record(Step::new("fenced_by_command").in_term(term).that_took(took));
+                }
+            }));
     }
 
     fn tell_handover(&mut self, record: Record) {
@@ -169,8 +192,14 @@ impl Driver {
             // A stuck table must stick to a thread that nothing else waits for.
             let report = tokio::task::spawn_blocking(move || server.report()).await;
             let report = report.expect("the lock table does not panic, and is not cancelled");
-            let longest_lease_ms = report.longest_lease.map_or(0, monolock_protocol::Lease::as_millis);
-            let report = TableReport { last_token: report.last_token, epoch: report.epoch, longest_lease_ms };
+            let longest_lease_ms = report
+                .longest_lease
+                .map_or(0, monolock_protocol::Lease::as_millis);
+            let report = TableReport {
+                last_token: report.last_token,
+                epoch: report.epoch,
+                longest_lease_ms,
+            };
             Input::TableReported { op, report }
         });
     }
@@ -185,7 +214,10 @@ impl Driver {
             grace,
         });
         if !opened {
-            tracing::warn!(term = open.term.0, "the gate did not open: the authority lapsed before it could");
+            tracing::warn!(
+                term = open.term.0,
+                "the gate did not open: the authority lapsed before it could"
+            );
         }
         // Followers learn of the new term, and of the graces it runs, from a new snapshot.
         self.feeds.end_all();
@@ -224,7 +256,31 @@ impl Driver {
 
     fn publish_own(&self, term: Term) {
         if let Some(dns) = &self.config.dns {
-            self.publish(ServiceState { addresses: dns.advertise.clone(), term });
+            self.publish(ServiceState {
+                addresses: dns.advertise.clone(),
+                term,
+            });
+        }
+        self.run_hook(self.config.hooks.on_active.as_ref(), Occasion::Active, term);
+    }
+
+    fn run_hook(&self, command: Option<&String>, occasion: Occasion, term: Term) {
+        if let Some(command) = command {
+            let (hook, event) = (self.hook(command), self.hook_event(occasion, term));
+            self.tasks.spawn(async move { hook.run(&event).await });
+        }
+    }
+
+    fn hook(&self, command: &str) -> Hook {
+        Hook::new(command, self.config.hooks.time_limit)
+    }
+
+    fn hook_event(&self, occasion: Occasion, term: Term) -> HookEvent {
+        HookEvent {
+            occasion,
+            node: self.config.node,
+            term,
+            token_floor: self.status().floor,
         }
     }
 
@@ -233,7 +289,10 @@ impl Driver {
         if let Some(dns) = &self.config.dns
             && !dns.peer_advertise.is_empty()
         {
-            self.publish(ServiceState { addresses: dns.peer_advertise.clone(), term });
+            self.publish(ServiceState {
+                addresses: dns.peer_advertise.clone(),
+                term,
+            });
         }
     }
 
@@ -246,34 +305,68 @@ impl Driver {
             newer
         });
         if changed {
-            tracing::info!(addresses = ?state.addresses, term = state.term.0, "the service name is published");
+            let step = Step::new("name_published").in_term(state.term);
+            self.journal
+                .record(step.with_detail(format!("{:?}", state.addresses)));
         }
     }
 
     // ---- journal
 
     fn journal(&mut self, entry: &JournalEntry) {
-        journal_lines::log(entry);
-        if let JournalEntry::HandoverFailed { .. } = entry {
-            self.settle_handover_failed("the witness has not taken the handover: this node serves on");
+        self.journal.record(Step::from(entry));
+        match entry {
+            JournalEntry::HandoverFailed { .. } => {
+                self.settle_handover_failed("the witness has not taken the handover: this node serves on");
+            }
+            JournalEntry::AuthorityLapsed { term }
+            | JournalEntry::SteppedDown { term, .. }
+            | JournalEntry::HandoverStarted { term, .. } => {
+                self.run_hook(self.config.hooks.on_standby.as_ref(), Occasion::Standby, *term);
+            }
+            JournalEntry::Suspected { .. }
+            | JournalEntry::DeathProven { .. }
+            | JournalEntry::ProofVoid { .. }
+            | JournalEntry::TakeoverStarted { .. }
+            | JournalEntry::TakeoverLost { .. }
+            | JournalEntry::BecameActive { .. }
+            | JournalEntry::HandoverDone { .. }
+            | JournalEntry::WitnessWentBack { .. }
+            | JournalEntry::StateNotDurable => {}
         }
     }
 
     fn settle_handover_failed(&mut self, reason: &str) {
         let term = self.status().term;
         for reply in self.handover_replies.drain(..) {
-            let _ = reply.send(Ok(BeginHandoverResponse { done: false, term, reason: Some(reason.to_owned()) }));
+            let _ = reply.send(Ok(BeginHandoverResponse {
+                done: false,
+                term,
+                reason: Some(reason.to_owned()),
+            }));
         }
     }
 
     /// Runs something that takes time; what it comes to is an input.
     fn spawn(&self, outcome: impl Future<Output = Input> + Send + 'static) {
         let inputs = self.inputs.clone();
-        self.tasks.spawn(self.stopped.clone().run_until_cancelled_owned(async move {
-            // Without a watchdog nobody waits for the outcome.
-            let _ = inputs.send(outcome.await).await;
-        }));
+        self.tasks
+            .spawn(self.stopped.clone().run_until_cancelled_owned(async move {
+                // Without a watchdog nobody waits for the outcome.
+                let _ = inputs.send(outcome.await).await;
+            }));
     }
+}
+
+async fn fence_by_its_own_word(peer: &PeerClient, term: Term, retry: Duration) -> bool {
+    for _ in 0..FENCE_TRIES {
+        match peer.fence(&FenceRequest { term }).await {
+            Ok(answer) => return answer.value.shut,
+            Err(error) => tracing::debug!(term = term.0, %error, "the old active does not answer a fence"),
+        }
+        tokio::time::sleep(retry).await;
+    }
+    false
 }
 
 async fn wait_until_active(peer: &PeerClient, term: Term, retry: Duration) -> BeginHandoverResponse {
@@ -289,7 +382,11 @@ async fn wait_until_active(peer: &PeerClient, term: Term, retry: Duration) -> Be
         }
     };
     match tokio::time::timeout(PeerServer::HANDOVER_TIME / 2, waiting).await {
-        Ok(term) => BeginHandoverResponse { done: true, term, reason: None },
+        Ok(term) => BeginHandoverResponse {
+            done: true,
+            term,
+            reason: None,
+        },
         Err(_elapsed) => BeginHandoverResponse {
             done: false,
             term,
@@ -299,14 +396,23 @@ async fn wait_until_active(peer: &PeerClient, term: Term, retry: Duration) -> Be
 }
 
 fn limited_grace(grace: core::Grace, setting: TakeoverGrace, now: BootInstant) -> Grace {
-    let core::Grace { every_lock_until, locks } = grace;
+    let core::Grace {
+        every_lock_until,
+        locks,
+    } = grace;
     match setting {
-        TakeoverGrace::Lease => Grace { every_lock_until, locks },
+        TakeoverGrace::Lease => Grace {
+            every_lock_until,
+            locks,
+        },
         TakeoverGrace::None => Grace::default(),
         TakeoverGrace::AtMost(limit) => {
             let latest = now + limit;
             let locks = locks.into_iter().map(|(lock, until)| (lock, until.min(latest)));
-            Grace { every_lock_until: every_lock_until.map(|until| until.min(latest)), locks: locks.collect() }
+            Grace {
+                every_lock_until: every_lock_until.map(|until| until.min(latest)),
+                locks: locks.collect(),
+            }
         }
     }
 }

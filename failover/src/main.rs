@@ -1,0 +1,107 @@
+//! A node of a pair as a program.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use monolock_failover::config::{Cli, Command};
+use monolock_failover::node::Node;
+use monolock_failover::operator::{PairStatus, hand_over};
+use monolock_server::logging;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("monolock-failover: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return Ok(explain(&error)),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match cli.command.unwrap_or(Command::Run { check: false }) {
+        Command::Run { check: true } => {
+            let config = cli.node.check()?;
+            monolock_server::check_files(&config.server)?;
+            println!("the settings are valid");
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Run { check: false } => {
+            let config = cli.node.check()?;
+            logging::init(config.server.log);
+            if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+                tracing::warn!(%error, "the descriptor limit stays as it is");
+            }
+            runtime.block_on(serve(config))
+        }
+        Command::Status { json } => {
+            let (node, link) = cli.node.check_link()?;
+            let pair = runtime.block_on(PairStatus::ask(node, &link));
+            if json {
+                println!("{}", serde_json::to_string_pretty(&pair)?);
+            } else {
+                println!("{pair}");
+            }
+            Ok(if pair.is_healthy() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(UNHEALTHY)
+            })
+        }
+        Command::Handover { json } => {
+            let (node, link) = cli.node.check_link()?;
+            let done = runtime.block_on(hand_over(node, &link))?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&done)?);
+            } else {
+                println!("handed over: term {} has begun", done.term);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn serve(
+    config: monolock_failover::config::NodeConfig,
+) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hangup = signal(SignalKind::hangup())?;
+    let node = Node::start(config).await?;
+    let server = node.server().handle();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(node.run(stop.clone()));
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => server.reload(),
+        }
+    }
+    stop.cancel();
+    running.await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Help goes to stdout as it is; a wrong argument is one line.
+fn explain(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that leaves early, such as `head`, has read enough.
+        drop(error.print());
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let problem = first.strip_prefix("error: ").unwrap_or(first);
+    eprintln!("monolock-failover: {problem} (--help lists the settings)");
+    ExitCode::from(2)
+}
+
+/// Exit code of `status` when the pair could not lose a node now.
+const UNHEALTHY: u8 = 3;

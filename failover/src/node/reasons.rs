@@ -1,0 +1,34 @@
+//! Why a node waits, for people.
+
+use monolock_failover_core::Waiting;
+use monolock_protocol::BootInstant;
+
+/// Why no takeover is under way, for people.
+pub(super) fn waiting_text(waiting: &Waiting, now: BootInstant) -> String {
+    let left = |until: &BootInstant| until.saturating_duration_since(now).as_millis();
+    match waiting {
+        Waiting::ObservingAfterStart { until } => {
+            format!("observing since its start, for {} ms more", left(until))
+        }
+        Waiting::PromiseRuns { until } => {
+            format!("its promise to the active runs for {} ms more", left(until))
+        }
+        Waiting::RecordMoved { until } => {
+            format!(
+                "the active renewed lately: silent for long enough in {} ms",
+                left(until)
+            )
+        }
+        Waiting::WitnessUnread { age: None } => "the witness was never read".to_owned(),
+        Waiting::WitnessUnread { age: Some(age) } => {
+            format!(
+                "the witness was last read {} ms ago: nothing is known",
+                age.as_millis()
+            )
+        }
+        Waiting::NoTrustedClock => "no floor is known and no clock is trusted".to_owned(),
+        Waiting::SwapPending => "a takeover is under way".to_owned(),
+        Waiting::IsActive => "it is active".to_owned(),
+        Waiting::Retired => "it is stopping".to_owned(),
+    }
+}
