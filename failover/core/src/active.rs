@@ -10,6 +10,7 @@ use crate::action::{
 };
 use crate::follow::Grace;
 use crate::record::{Incarnation, NodeId, NodeState, Record, Term};
+use crate::rules::Rule;
 use crate::standby::{Attempt, remember_attempt};
 use crate::timing::Timing;
 use crate::watchdog::{HandoverMode, HandoverRefused, Role, Watchdog};
@@ -118,7 +119,7 @@ impl Watchdog {
             floor: opening.floor,
             longest_lease_ms: self.known.longest_lease_ms,
         };
-        if !self.durable.covers(relied_on) {
+        if !self.durable.covers(relied_on) && self.rules.hold(Rule::GateIsDurable) {
             return self.persist_known();
         }
         let Opening {
@@ -194,6 +195,7 @@ impl Watchdog {
         let Role::Active(active) = &mut self.role else {
             return;
         };
+        active.renewal_due |= !self.rules.hold(Rule::RenewalNeedsTheTable);
         active.table_probe = Some(op);
         active.next_renewal = now + self.config.timing.renewal_interval();
         self.act(Action::ProbeTable { op });
@@ -243,6 +245,7 @@ impl Watchdog {
 
     pub(crate) fn active_promise_answer(&mut self, op: OpId, answer: PromiseAnswer, now: BootInstant) {
         let timing = self.config.timing;
+        let from_sending = self.rules.hold(Rule::PromiseCountsFromSending);
         let Role::Active(active) = &mut self.role else {
             return;
         };
@@ -253,7 +256,8 @@ impl Watchdog {
             return self.step_down(answer.highest_term, now);
         }
         if answer.refused.is_none() {
-            active.reign.renewed(promise.sent_at, timing);
+            let from = if from_sending { promise.sent_at } else { now };
+            active.reign.renewed(from, timing);
             active.acknowledged_floor = active.acknowledged_floor.max(promise.floor);
             self.update_gate();
         }
@@ -262,13 +266,16 @@ impl Watchdog {
     /// Tells the gate what has become of its deadline and its ceiling. A floor that this node's own disk does not know
     /// yet is no ceiling.
     pub(crate) fn update_gate(&mut self) {
+        let acknowledged = self.rules.hold(Rule::CeilingIsAcknowledged);
         let Role::Active(active) = &mut self.role else {
             return;
         };
-        let ceiling = active
-            .acknowledged_floor
-            .min(self.durable.floor)
-            .max(active.gate.1);
+        let floor = if acknowledged {
+            active.acknowledged_floor.min(self.durable.floor)
+        } else {
+            self.known.floor
+        };
+        let ceiling = floor.max(active.gate.1);
         let (term, until) = (active.reign.term, active.reign.authority_until);
         if active.gate != (until, ceiling) {
             active.gate = (until, ceiling);
@@ -345,6 +352,7 @@ impl Watchdog {
 
     fn own_register(&mut self, record: Option<Record>, now: BootInstant) {
         let timing = self.config.timing;
+        let from_sending = self.rules.hold(Rule::RenewalCountsFromSending);
         let (reign, acknowledged_floor, table_answered) = match &mut self.role {
             Role::Active(active) => (
                 &mut active.reign,
@@ -370,7 +378,7 @@ impl Watchdog {
             .iter()
             .find(|attempt| Some(&attempt.new) == record.as_ref());
         if let Some((sent_at, floor)) = landed.map(|attempt| (attempt.sent_at, attempt.new.floor)) {
-            reign.renewed(sent_at, timing);
+            reign.renewed(if from_sending { sent_at } else { now }, timing);
             *acknowledged_floor = (*acknowledged_floor).max(floor);
         }
         self.rebase(record, now);

@@ -44,6 +44,8 @@ mod active;
 pub mod follow;
 mod observation;
 pub mod record;
+#[doc(hidden)]
+pub mod rules;
 mod standby;
 pub mod timing;
 pub mod watchdog;

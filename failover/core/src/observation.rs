@@ -5,6 +5,7 @@ use std::time::Duration;
 use monolock_protocol::BootInstant;
 
 use crate::record::{Incarnation, Record, Term};
+use crate::rules::{Rule, Rules};
 use crate::timing::Timing;
 
 /// The last reading of the witness and since when the record has not changed.
@@ -39,10 +40,12 @@ impl Observation {
         sent_at: BootInstant,
         now: BootInstant,
         timing: Timing,
+        rules: Rules,
     ) -> bool {
         let last = self.reading.take();
         let watched = last.as_ref().is_some_and(|last| {
             now.saturating_duration_since(last.received_at) <= timing.longest_reading_gap()
+                || !rules.hold(Rule::GapStartsTheWaitAgain)
         });
         let same_record = last.as_ref().is_some_and(|last| last.record == record);
         let same_holder = last

@@ -8,6 +8,7 @@ use crate::action::{Action, JournalEntry, OpId, PeerStatus, TakeoverBasis, Waiti
 use crate::active::{Opening, Reign};
 use crate::follow::Grace;
 use crate::record::{Incarnation, NodeState, Record, Term};
+use crate::rules::Rule;
 use crate::watchdog::{Role, Watchdog};
 
 /// "I will not take over from this term until then."
@@ -92,14 +93,14 @@ impl Watchdog {
             age: self.observation.age(now),
         };
         let record = self.observation.record().ok_or(unread)?;
-        if !self.observation.is_fresh(now, timing) {
+        if !self.observation.is_fresh(now, timing) && self.rules.hold(Rule::ReadingIsRecent) {
             return Err(unread);
         }
         if record.is_some_and(|record| self.is_handed_to_us(record)) {
             return Ok(TakeoverBasis::Handover);
         }
         let observed_at = self.started + timing.ttl();
-        if now < observed_at {
+        if now < observed_at && self.rules.hold(Rule::WatchAfterStart) {
             return Err(Waiting::ObservingAfterStart { until: observed_at });
         }
         if self.known.floor == Token::ZERO && self.trusted_epoch.is_none() {
@@ -107,7 +108,8 @@ impl Watchdog {
         }
         let record_term = record.map_or(Term::default(), |record| record.term);
         // A record below the remembered term comes from a backup: whose end it tells, and of what, is long past.
-        let is_current = record_term >= self.known.highest_term;
+        let is_current =
+            record_term >= self.known.highest_term || !self.rules.hold(Rule::OldRecordEndsNothing);
         if let Some(proof) = &self.proof
             && is_current
             && proof
@@ -120,6 +122,7 @@ impl Watchdog {
         if let Some(promise) = &self.promise
             && promise.term >= record_term
             && now < promise.until
+            && self.rules.hold(Rule::PromiseIsKept)
         {
             return Err(Waiting::PromiseRuns { until: promise.until });
         }
@@ -135,9 +138,10 @@ impl Watchdog {
     }
 
     fn is_handed_to_us(&self, record: &Record) -> bool {
-        record.is_held_by(self.config.node, self.config.incarnation)
-            && record.term > self.highest_own_term
-            && record.term >= self.known.highest_term
+        let is_ours = record.is_held_by(self.config.node, self.config.incarnation)
+            || record.holder == Some(self.config.node) && !self.rules.hold(Rule::HandoverIsForOneLife);
+        let is_new = record.term > self.highest_own_term || !self.rules.hold(Rule::OwnTermIsNotTakenUpAgain);
+        is_ours && is_new && record.term >= self.known.highest_term
     }
 
     /// Whether a term could be handed to this node: it watches, sees the record, and has lived long enough.
@@ -200,6 +204,11 @@ impl Watchdog {
     fn first_token(&self) -> Token {
         match self.trusted_epoch {
             Some(epoch) if self.known.floor == Token::ZERO => Token::first_of_epoch(epoch.saturating_add(1)),
+            _ if !self.rules.hold(Rule::EveryFloorCounts) => self
+                .observation
+                .record()
+                .flatten()
+                .map_or(Token::ZERO, |record| record.floor),
             _ => self.known.floor,
         }
     }
@@ -265,7 +274,11 @@ impl Watchdog {
             .cloned();
         let (term, basis) = (taking_over.term, taking_over.basis);
         // A floor heard of while the swap was under way counts like one that was known before.
-        let first_token = taking_over.first_token.max(known.floor);
+        let first_token = if self.rules.hold(Rule::EveryFloorCounts) {
+            taking_over.first_token.max(known.floor)
+        } else {
+            taking_over.first_token
+        };
         let grace = self.takeover_grace(taking_over, now);
         let Some(won) = won else {
             self.journal(JournalEntry::TakeoverLost { term });
@@ -277,7 +290,12 @@ impl Watchdog {
             self.journal(JournalEntry::TakeoverLost { term });
             return self.become_standby(now);
         }
-        let authority_until = won.sent_at + self.config.timing.authority();
+        let from = if self.rules.hold(Rule::TakeoverCountsFromSending) {
+            won.sent_at
+        } else {
+            now
+        };
+        let authority_until = from + self.config.timing.authority();
         if authority_until <= now {
             self.journal(JournalEntry::AuthorityLapsed { term });
             return self.become_standby(now);
@@ -309,6 +327,7 @@ impl Watchdog {
             .proof
             .as_ref()
             .is_some_and(|proof| proof.incarnation == incarnation)
+            && self.rules.hold(Rule::AnswerVoidsProof)
         {
             self.void_proof();
         }
@@ -326,13 +345,13 @@ impl Watchdog {
     /// Binds a proof to the first record read after it; a record that moves later makes it void.
     pub(crate) fn check_proof(&mut self, record: Option<&Record>) {
         let Some(proof) = &mut self.proof else { return };
-        if !self.observation.was_read_since(proof.at) {
+        if !self.observation.was_read_since(proof.at) && self.rules.hold(Rule::ProofNeedsReadingAfter) {
             return;
         }
         let names_the_dead = record.is_some_and(|record| {
             record.holder == Some(self.config.node.peer()) && record.incarnation == proof.incarnation
         });
-        if proof.bound_to.is_none() && names_the_dead {
+        if proof.bound_to.is_none() && names_the_dead || !self.rules.hold(Rule::ProofBelongsToOneRecord) {
             proof.bound_to = record.cloned();
         } else if proof.bound_to.as_ref() != record {
             self.void_proof();
@@ -378,7 +397,7 @@ impl Watchdog {
         let asked_after = self
             .observation
             .holder_since(term, held_by)
-            .is_some_and(|since| since <= sent_at);
+            .is_some_and(|since| since <= sent_at || !self.rules.hold(Rule::NewLifeIsAskedAfter));
         if record.holder == Some(self.config.node.peer()) && held_by != status.incarnation && asked_after {
             self.prove(held_by, TakeoverBasis::NewIncarnation, now);
         }
@@ -462,6 +481,7 @@ impl Watchdog {
         };
         match self.stream {
             Stream::None => false,
+            Stream::Running(_) | Stream::Ended(_) if !self.rules.hold(Rule::StreamIsOfTheActive) => true,
             Stream::Running(life) | Stream::Ended(life) => ended == Some(life),
         }
     }

@@ -37,6 +37,7 @@ use crate::active::{Active, HandingOver, Opening, Reign};
 use crate::follow::{FollowedLocks, LockChange};
 use crate::observation::Observation;
 use crate::record::{Incarnation, NodeId, NodeState, Record, Term};
+use crate::rules::{Rule, Rules};
 use crate::standby::{Probe, Promise, Proof, Stream, TakingOver};
 use crate::timing::Timing;
 
@@ -58,6 +59,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     pub(crate) config: Config,
+    pub(crate) rules: Rules,
     pub(crate) started: BootInstant,
     pub(crate) role: Role,
     /// The largest values this life has seen, in memory.
@@ -160,8 +162,21 @@ impl Watchdog {
     /// A node that starts with what its state file held.
     #[must_use]
     pub fn new(config: Config, state: NodeState, now: BootInstant) -> Self {
+        Self::with_rules(config, Rules::default(), state, now)
+    }
+
+    /// Like [`new`](Self::new), without one of the rules: unsafe, to show what the rule is for.
+    #[cfg(feature = "model")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_rule(config: Config, rule: Rule, state: NodeState, now: BootInstant) -> Self {
+        Self::with_rules(config, Rules::without(rule), state, now)
+    }
+
+    fn with_rules(config: Config, rules: Rules, state: NodeState, now: BootInstant) -> Self {
         let mut watchdog = Self {
             config,
+            rules,
             started: now,
             role: Role::Standby,
             known: state,
@@ -480,6 +495,7 @@ impl Watchdog {
         self.handled_until = self.handled_until.max(now);
         if let Some(reign) = self.reign()
             && reign.authority_until <= now
+            && self.rules.hold(Rule::LapsedTermIsOver)
         {
             let term = reign.term;
             self.journal(JournalEntry::AuthorityLapsed { term });
@@ -511,7 +527,7 @@ impl Watchdog {
     fn handle_register(&mut self, record: Option<Record>, sent_at: BootInstant, now: BootInstant) {
         if self
             .observation
-            .note(record.clone(), sent_at, now, self.config.timing)
+            .note(record.clone(), sent_at, now, self.config.timing, self.rules)
         {
             self.check_went_back(record.as_ref());
         }
@@ -575,7 +591,7 @@ impl Watchdog {
             longest_lease_ms: request.max_lease_ms,
         };
         self.known = self.known.max(asked);
-        if !self.durable.covers(asked) {
+        if !self.durable.covers(asked) && self.rules.hold(Rule::PromiseIsDurable) {
             let disk_rests = self.persisting.is_none() && now < self.next_persist;
             if disk_rests || self.promises_awaiting_disk.len() == MAX_AWAITING_DISK {
                 return self.answer_promise(reply, Some(PromiseRefusal::NotDurable));
@@ -601,11 +617,14 @@ impl Watchdog {
             Role::TakingOver(taking_over) => Some(taking_over.term),
             Role::Standby | Role::Opening(_) | Role::Active(_) | Role::HandingOver(_) => None,
         };
-        if request.term < self.known.highest_term || self.held_term() >= Some(request.term) {
+        let below_largest = request.term < self.known.highest_term;
+        if below_largest && self.rules.hold(Rule::NoPromiseBelowLargestTerm)
+            || self.held_term() >= Some(request.term)
+        {
             Some(PromiseRefusal::LargerTerm)
-        } else if pending > Some(request.term) {
+        } else if pending > Some(request.term) && self.rules.hold(Rule::NoPromiseDuringTakeover) {
             Some(PromiseRefusal::SwapPending)
-        } else if contradicts_proof {
+        } else if contradicts_proof && self.rules.hold(Rule::NoPromiseToTheDead) {
             Some(PromiseRefusal::TermEnded)
         } else {
             None
