@@ -41,9 +41,16 @@
 
 mod error;
 mod resource;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "s3"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "s3",
+    feature = "redis"
+))]
 mod retry;
 
+pub mod max_seen;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
@@ -54,9 +61,17 @@ pub mod s3;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use error::{BoxError, FenceError};
 pub use monolock_protocol::Token;
 pub use resource::{Grant, MAX_RESOURCE_LEN, Resource, ResourceError, Stamp};
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "s3"))]
+#[cfg(any(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "s3",
+    feature = "redis"
+))]
 pub use retry::Retry;

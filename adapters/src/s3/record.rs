@@ -171,7 +171,7 @@ mod tests {
             line[1..].to_owned(),
             line.replace("ab object", "AB object"),
             line.replace("00042", "+0042"),
-            line.replace("object", "gone"),
+            line.replace("object", "absent"),
             format!("{line}{}", &line[..3]),
         ];
         for other in &spoiled {

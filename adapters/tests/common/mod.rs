@@ -1,6 +1,8 @@
 //! What the tests of all stores share: the conformance suite, and real servers started from local binaries.
 #![allow(
     dead_code,
+    unused_imports,
+    unused_macros,
     unreachable_pub,
     missing_docs,
     reason = "each test file uses a part of it"
@@ -12,6 +14,8 @@ pub mod mariadb;
 pub mod ministack;
 pub mod postgres;
 pub mod proxy;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod rows;
 pub mod server;
 pub mod suite;
