@@ -191,6 +191,10 @@ fn a_bad_setting_stops_the_start_with_a_line_that_names_it() {
         ("MONOLOCK_IO_TIMEOUT", "0s"),
         ("MONOLOCK_LOG_LEVEL", "loud"),
         ("MONOLOCK_LOG_FORMAT", "xml"),
+        ("MONOLOCK_TOKEN_FILE", "/no/such/folder/token"),
+        ("MONOLOCK_AUDIT_LOG", "/no/such/folder/audit"),
+        ("MONOLOCK_TLS_CERT", "/no/such/certificate.pem"),
+        ("MONOLOCK_ACL_FILE", "/no/such/acl.json"),
     ] {
         expect_refused_start(&[(setting, value)], &[setting]);
     }
