@@ -288,10 +288,9 @@ pub enum FollowEvent {
     SnapshotEnd {
         /// How many `held` and `broke` lines it had.
         locks: u64,
-        /// How long every lock that was not listed must not be granted by another active, in milliseconds from the
-        /// sending; absent when such locks are free.
+        /// For how long, in milliseconds from the sending, the sender holds back every lock that had no line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        every_lock_ms: Option<u64>,
+        every_lock_free_after_ms: Option<u64>,
     },
     /// A lock was granted, or is held.
     Held {

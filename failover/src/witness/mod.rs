@@ -37,8 +37,12 @@ use futures_util::future::BoxFuture;
 use monolock_failover_core::Record;
 
 mod file;
+#[cfg(feature = "postgres")]
+mod postgres;
 
 pub use file::FileWitness;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresWitness;
 
 /// A register that both nodes can read and swap.
 ///

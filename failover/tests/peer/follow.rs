@@ -25,7 +25,10 @@ fn feed(locks: u64) -> Vec<FollowEvent> {
         lease: Lease::from_millis(30_000).unwrap(),
         token: Token::new(number),
     }));
-    feed.push(FollowEvent::SnapshotEnd { locks, every_lock_ms: None });
+    feed.push(FollowEvent::SnapshotEnd {
+        locks,
+        every_lock_ms: None,
+    });
     feed.push(FollowEvent::Freed { lock: lock(0) });
     feed.push(FollowEvent::Broke {
         lock: lock(1),

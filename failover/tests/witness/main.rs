@@ -1,0 +1,8 @@
+//! One conformance suite for every witness, against the real store, and what each has of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod file;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod suite;
