@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
@@ -294,6 +295,66 @@ fn notify_leaves_the_decision_to_the_command() {
     server.signal(Signal::KILL);
     assert_eq!(run.wait(), LOST);
     written_pid(&told);
+}
+
+#[test]
+fn an_operator_sees_and_ends_what_happens() {
+    let server = Server::start_with_admin();
+    let admin = server.admin();
+    let ask = |arguments: &[&str]| {
+        let result = output(&[arguments, &["--admin", &admin]].concat());
+        (
+            code(result.status),
+            String::from_utf8(result.stdout).expect("text"),
+        )
+    };
+    assert_eq!(ask(&["status", "a/b"]), (3, "a/b: idle\n".to_owned()));
+    assert_eq!(ask(&["release", "a/b"]), (3, "a/b: nobody holds it\n".to_owned()));
+    assert_eq!(
+        ask(&["kick", "a/b", "127.0.0.1:1"]),
+        (3, "a/b: 127.0.0.1:1 does not wait\n".to_owned())
+    );
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let marker = folder.path().join("held");
+    let holder = Run::start(
+        &server,
+        &["--lease=2s"],
+        &format!("echo $$ > {}; sleep 1000", marker.display()),
+    );
+    written_pid(&marker);
+    let (status, table) = ask(&["status"]);
+    assert_eq!(status, 0);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0], ["LOCK", "HOLDER", "TOKEN", "SINCE", "LEASE", "WAITERS"]);
+    assert_eq!(
+        (rows[1][0], rows[1][4], rows[1][5]),
+        ("a/b", "2s", "0"),
+        "{table}"
+    );
+    assert_eq!(
+        ask(&["status", "--match", "b*"]).1.lines().count(),
+        1,
+        "only the header"
+    );
+    let (_, json) = ask(&["status", "a/b", "--json"]);
+    assert!(json.contains("\"lease_ms\": 2000"), "{json}");
+
+    let watch = monolock(&["watch", "--json", "--admin", &admin])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut watch = Run(watch.expect("it starts"));
+    let mut looks = BufReader::new(watch.0.stdout.take().expect("piped")).lines();
+    let look = looks.next().expect("a line").expect("text");
+    assert!(look.starts_with("{\"locks\":[{"), "{look}");
+
+    assert_eq!(ask(&["release", "a/b"]), (0, "a/b: released\n".to_owned()));
+    assert_eq!(holder.wait(), LOST);
+    let idle = looks.map_while(Result::ok).find(|look| look == "{\"locks\":[]}");
+    assert!(idle.is_some());
 }
 
 #[test]

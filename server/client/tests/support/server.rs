@@ -14,12 +14,22 @@ use super::PATIENCE;
 /// Killed when dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    admin: Option<SocketAddr>,
     child: Child,
 }
 
 impl Server {
     pub(crate) fn start() -> Self {
         Self::start_with("127.0.0.1:0", &[])
+    }
+
+    /// A server with an admin API.
+    pub(crate) fn start_with_admin() -> Self {
+        Self::start_with("127.0.0.1:0", &[("MONOLOCK_ADMIN_LISTEN_ADDRESS", "127.0.0.1:0")])
+    }
+
+    pub(crate) fn admin(&self) -> String {
+        self.admin.expect("started with an admin API").to_string()
     }
 
     /// Starts a server at an address and waits until it listens.
@@ -41,20 +51,28 @@ impl Server {
                 let _ = sender.send(line);
             }
         });
-        let mut seen = Vec::new();
-        let address = loop {
+        let next_address = |marker: &str| loop {
             let line = lines
                 .recv_timeout(PATIENCE)
-                .unwrap_or_else(|_| panic!("not listening: {seen:?}"));
-            if line.contains("listening")
-                && !line.contains("ops")
-                && let Some(address) = address_in(&line)
-            {
-                break address;
+                .unwrap_or_else(|_| panic!("no line with {marker:?}"));
+            if let Some((_, address)) = line.split_once(marker) {
+                break address
+                    .split(' ')
+                    .next()
+                    .and_then(|text| text.parse().ok())
+                    .expect("an address");
             }
-            seen.push(line);
         };
-        Self { address, child }
+        let address = next_address("listening address=");
+        let has_admin = settings
+            .iter()
+            .any(|(name, _)| *name == "MONOLOCK_ADMIN_LISTEN_ADDRESS");
+        let admin = has_admin.then(|| next_address("listening for HTTP address="));
+        Self {
+            address,
+            admin,
+            child,
+        }
     }
 
     pub(crate) fn servers(&self) -> String {
@@ -95,15 +113,6 @@ pub(crate) fn without_settings(mut command: Command) -> Command {
         }
     }
     command
-}
-
-fn address_in(line: &str) -> Option<SocketAddr> {
-    line.split("address=")
-        .nth(1)?
-        .split([' ', '"', ','])
-        .next()?
-        .parse()
-        .ok()
 }
 
 /// The server named by `MONOLOCK_SERVER_BIN`, or else built once from this workspace.
