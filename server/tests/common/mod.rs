@@ -223,7 +223,8 @@ impl<C: Read + Write + Send> Connection for C {}
 
 /// A client that sends the bytes it is told and reads frames.
 pub struct RawClient {
-    connection: Box<dyn Connection>,
+    /// What runs on top of the socket, if anything does.
+    layer: Option<Box<dyn Connection>>,
     pub socket: TcpStream,
     received: Vec<u8>,
 }
@@ -232,28 +233,38 @@ impl RawClient {
     pub fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect_timeout(&address, PATIENCE).expect("the server accepts");
         socket.set_nodelay(true).expect("a socket");
-        let connection = socket.try_clone().expect("a descriptor");
-        Self::over(socket, connection)
+        Self::new(socket, None)
     }
 
     /// Over something on top of a socket, such as TLS.
-    pub fn over(socket: TcpStream, connection: impl Connection + 'static) -> Self {
+    pub fn over(socket: TcpStream, layer: impl Connection + 'static) -> Self {
+        Self::new(socket, Some(Box::new(layer)))
+    }
+
+    fn new(socket: TcpStream, layer: Option<Box<dyn Connection>>) -> Self {
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
         socket.set_write_timeout(Some(PATIENCE)).expect("a socket");
         Self {
-            connection: Box::new(connection),
+            layer,
             socket,
             received: Vec::new(),
         }
     }
 
+    fn connection(&mut self) -> &mut dyn Connection {
+        match &mut self.layer {
+            Some(layer) => layer,
+            None => &mut self.socket,
+        }
+    }
+
     pub fn send(&mut self, bytes: &[u8]) {
-        self.connection.write_all(bytes).expect("the server takes it");
-        self.connection.flush().expect("the server takes it");
+        self.connection().write_all(bytes).expect("the server takes it");
+        self.connection().flush().expect("the server takes it");
     }
 
     pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.connection.write_all(bytes)
+        self.connection().write_all(bytes)
     }
 
     /// The next frame; `None` when the server closed the connection cleanly.
@@ -267,7 +278,7 @@ impl RawClient {
                 Decoded::Incomplete => {}
             }
             let mut bytes = [0; 1024];
-            match self.connection.read(&mut bytes) {
+            match self.connection().read(&mut bytes) {
                 Ok(0) => {
                     assert!(
                         self.received.is_empty(),
@@ -314,7 +325,7 @@ impl RawClient {
     /// The server closed the connection without a word; a reset says so too.
     pub fn expect_closed(&mut self) {
         let mut bytes = [0; 64];
-        match self.connection.read(&mut bytes) {
+        match self.connection().read(&mut bytes) {
             Ok(0) => {}
             Ok(count) => panic!("expected nothing, got {:02x?}", &bytes[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
