@@ -34,10 +34,44 @@
 //! that says whether anything changed and what to do.
 //!
 //! **One lock guards one resource.** Tokens of two locks say nothing about each other, so they must not meet at one
-//! resource. That is why a [`Resource`] has no name of its own but that of its lock, and why every operation takes a [`Stamp`]:
-//! a resource and a token of its lock together.
+//! resource. That is why a [`Resource`] has no name of its own but that of its lock, and why every operation takes a
+//! [`Stamp`]: a resource and a token of its lock together. Whatever holds your lock can be a [`Grant`], and
+//! [`Stamp::of`] makes its stamp.
 //!
 //! A new holder that will not write at once should **claim** first: from then on the resource refuses the old one.
+//!
+//! # What each backend guarantees
+//!
+//! | backend | feature | compared at | the atomic step | covers | other programs | a lost answer |
+//! | --- | --- | --- | --- | --- | --- | --- |
+//! | [`sqlite`] | `sqlite` (default) | the resource | an upsert in the transaction | all statements after it | stopped by a trigger on guarded tables | cannot happen |
+//! | [`postgres`] | `postgres` | the resource | same, which locks a row until the commit; any isolation level | same | same | looked up by write id |
+//! | [`mysql`] | `mysql` | the resource | same | same | same, but not a foreign key's cascades | looked up by write id |
+//! | [`s3`] | `s3` | each object; with a [draft](s3::Draft) the set | a write under `If-Match`; the token is part of what the ETag covers | that object, or the set | not stopped | looked up by write id |
+//! | [`max_seen`] | always; `redis` | the resource | one statement, one script, one mutex | the check alone, not the effect after it | not stopped | asked again |
+//! | [`tower`] | `tower` | the resource | that of its store; then one token at a time | what the service does, within one process | not stopped | the client asks again |
+//!
+//! Where an answer was lost and cannot be found out, the outcome is [`FenceError::Unknown`], never "failed".
+//!
+//! # What none of them can do
+//!
+//! - Tell a stale holder before it writes: the refusal is the news. Stop working on the first [`FenceError::is_stale`].
+//! - Take back what an old holder wrote *before* the new one claimed or wrote. That was accepted in order.
+//! - Help if tokens do not increase. A lock service that loses its state and starts again at 1 locks everybody out until
+//!   it is past the largest number seen: safe, and loud.
+//! - Survive a store that forgets. Do not delete rows of the fence table, tombstones, or keys in Redis, and mind
+//!   restores from a backup: a restored store knows only older tokens, until the next holder claims.
+
+#![cfg_attr(
+    not(all(
+        feature = "sqlite",
+        feature = "postgres",
+        feature = "mysql",
+        feature = "s3",
+        feature = "tower"
+    )),
+    allow(rustdoc::broken_intra_doc_links, reason = "the front page names all backends")
+)]
 
 mod error;
 mod resource;
