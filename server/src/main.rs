@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use monolock_server::config::with_double_dashes;
 use monolock_server::{Server, ServerArgs, StartGate, logging};
+use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A lock server that hands out fencing tokens. No argument is needed to start. A flag wins over its environment
@@ -46,7 +47,9 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     runtime.block_on(async {
         let mut signals = Signals::new()?;
         let server = Server::start(config, StartGate::Open).await?;
+        notify(NotifyState::Ready);
         signals.reload_until_stop(&server).await;
+        notify(NotifyState::Stopping);
         server.shutdown().await;
         Ok(ExitCode::SUCCESS)
     })
@@ -64,6 +67,13 @@ fn explain(error: &clap::Error) -> ExitCode {
     let problem = first.strip_prefix("error: ").unwrap_or(first);
     eprintln!("monolock-server: {problem} (--help lists the settings)");
     ExitCode::from(2)
+}
+
+/// Tells the service manager, where there is one.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "the service manager could not be told");
+    }
 }
 
 /// One connection is one descriptor, so take all that the system allows.

@@ -263,6 +263,8 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stopping.cancel();
         self.http_stopping.cancel();
+        // Nothing more is granted in the name of a server that is gone, and its sessions end.
+        self.shared.owner.step(LockTable::handle_shutdown);
         self.accepting.abort();
         self.timer.abort();
         if let Some(reserving) = &self.reserving {

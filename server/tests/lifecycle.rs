@@ -3,9 +3,10 @@
 mod common;
 
 use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::process::Output;
 
-use common::{ServerProcess, command, http, try_http, wait_until};
+use common::{PATIENCE, ServerProcess, command, http, try_http, wait_until};
 use monolock_protocol::ErrorCode;
 use rustix::process::Signal;
 
@@ -227,6 +228,24 @@ fn check_validates_and_exits() {
     assert!(fine.status.success(), "{fine:?}");
     let line = refusal(&[("MONOLOCK_AUDIT_LOG", "/nonexistent/audit")], &["--check"]);
     assert!(line.contains("MONOLOCK_AUDIT_LOG"), "{line}");
+}
+
+#[test]
+fn the_service_manager_is_told_when_it_is_ready_and_when_it_stops() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let told = || {
+        let mut message = [0; 256];
+        let len = socket.recv(&mut message).expect("a message");
+        String::from_utf8_lossy(&message[..len]).trim_end().to_owned()
+    };
+    let mut server = ServerProcess::start(&[("NOTIFY_SOCKET", path.to_str().expect("text"))]);
+    assert_eq!(told(), "READY=1");
+    server.signal(Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    assert!(server.wait().success());
 }
 
 #[test]
