@@ -18,7 +18,7 @@ demo: ## Show a takeover live: a pair, two workers, a stale write refused (no ro
 	@$(TARGET)/debug/pair_demo
 
 test: setup build ## Run every test with real servers; installs missing Debian packages where it may
-	$(CARGO) test $(WORKSPACE) --no-fail-fast
+	MONOLOCK_SERVER_BIN=$(abspath $(TARGET))/debug/monolock-server $(CARGO) test $(WORKSPACE) --no-fail-fast
 
 build: ## Build libraries, programs and tests
 	$(CARGO) build $(WORKSPACE) --lib --bins --tests --examples
