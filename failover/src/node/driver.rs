@@ -55,6 +55,8 @@ pub(super) enum Input {
     Followed(FollowEvent),
     /// The follow stream ended.
     FollowEnded,
+    /// An operator asks for a handover, and the peer was just asked how it stands.
+    HandoverAsked { reply: Reply<BeginHandoverResponse> },
     /// The standby has had its time to hear the end of the stream.
     FlushOver { mark: u64 },
     /// A handover that was asked for has ended, as far as this node can see.
@@ -228,6 +230,7 @@ impl Driver {
             Input::PeerStatus { status, sent } => self.handle_peer_status(&status, sent, now),
             Input::Followed(event) => self.handle_followed(&event, now),
             Input::FollowEnded => self.watchdog.handle_stream_ended(now),
+            Input::HandoverAsked { reply } => self.begin_handover(reply, now),
             Input::FlushOver { mark } => self.flushed(mark),
             Input::HandoverSettled(response) => {
                 for reply in self.handover_replies.drain(..) {
@@ -306,8 +309,27 @@ impl Driver {
                     reason,
                 }));
             }
-            PeerCall::BeginHandover { reply, .. } => self.begin_handover(reply, now),
+            PeerCall::BeginHandover { reply, .. } => self.ask_peer_before_handover(reply),
         }
+    }
+
+    /// The last answer may be from before the peer was ready.
+    fn ask_peer_before_handover(&self, reply: Reply<BeginHandoverResponse>) {
+        let (peer, inputs) = (Arc::clone(&self.peer), self.inputs.clone());
+        self.tasks
+            .spawn(self.stopped.clone().run_until_cancelled_owned(async move {
+                if let Ok(answer) = peer.status().await {
+                    let status = Box::new(answer.value);
+                    let _ = inputs
+                        .send(Input::PeerStatus {
+                            status,
+                            sent: answer.sent,
+                        })
+                        .await;
+                }
+                // Without a watchdog, the reply is dropped, which answers that this node is not able to.
+                let _ = inputs.send(Input::HandoverAsked { reply }).await;
+            }));
     }
 
     fn begin_handover(&mut self, reply: Reply<BeginHandoverResponse>, now: BootInstant) {
