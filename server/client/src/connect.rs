@@ -81,8 +81,30 @@ fn tune(socket: &TcpStream, lease: Lease) -> io::Result<()> {
     socket.set_nodelay(true)?;
     // What was sent and is not acknowledged for a whole lease will not save the claim any more.
     #[cfg(any(target_os = "android", target_os = "linux"))]
-    SockRef::from(socket).set_tcp_user_timeout(Some(lease.as_duration()))?;
+    SockRef::from(socket).set_tcp_user_timeout(Some(lease.as_duration().min(MAX_USER_TIMEOUT)))?;
     #[cfg(not(any(target_os = "android", target_os = "linux")))]
     let _ = lease;
     Ok(())
+}
+
+/// The kernel takes a positive `int` of milliseconds.
+#[cfg(any(target_os = "android", target_os = "linux"))]
+const MAX_USER_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
+#[cfg(all(test, any(target_os = "android", target_os = "linux")))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn unacknowledged_bytes_break_the_connection_within_a_lease() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        for (lease_ms, expected) in [(1, 1), (2_000, 2_000), (u32::MAX, i32::MAX as u64)] {
+            let socket = TcpStream::connect(address).await.expect("it listens");
+            tune(&socket, Lease::from_millis(lease_ms).expect("positive")).expect("tuned");
+            let timeout = SockRef::from(&socket).tcp_user_timeout().expect("readable");
+            assert_eq!(timeout, Some(Duration::from_millis(expected)));
+            assert!(socket.nodelay().expect("readable"));
+        }
+    }
 }

@@ -29,6 +29,12 @@
 //! | speak TLS | [`Tls`] |
 //! | do without an async runtime | [`blocking`] |
 //! | see the protocol's rules without I/O | [`session`] |
+//! | move from the official Go client | [`coming_from_go`] |
+//!
+//! # Cargo features
+//!
+//! `system-roots` (default): TLS trusts the system's root certificates unless a file is named. `cli` (default): the
+//! command line `monolock`; a program that only uses the library switches it off.
 
 mod acquire;
 mod address;
@@ -47,6 +53,9 @@ mod shared_tcp;
 mod sync;
 mod timers;
 mod tls;
+
+#[doc = include_str!("../COMING_FROM_GO.md")]
+pub mod coming_from_go {}
 
 pub use address::{DEFAULT_PORT, Endpoint, EndpointError};
 pub use client::{Claim, Client, ClientBuilder};

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use monolock_client::{Client, ErrorCode, Guard, Lost, Retry, RunError, blocking};
 use rustix::process::{Signal, kill_process};
 use support::server::{Server, pid, without_settings};
 use support::{PATIENCE, eventually};
 
 const LOCK: &str = "nightly/import";
-const LEASE: Duration = Duration::from_secs(1);
+/// To be waited for; long enough that a busy machine does not starve the client's thread meanwhile.
+const LEASE: Duration = Duration::from_secs(3);
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
 fn client(servers: &str) -> Client {
@@ -348,39 +348,6 @@ fn hold_as_a_process() {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-#[tokio::test]
-async fn two_thousand_claims_need_no_thread_each_and_outlive_many_leases() {
-    const CLAIMS: usize = 2_000;
-    let server = Server::start();
-    let client = client(&server.servers());
-    let names: Vec<_> = (0..CLAIMS).map(|number| format!("lock {number}")).collect();
-    let lease = Duration::from_secs(5);
-    let guards = join_all(names.iter().map(|name| client.acquire(name, lease))).await;
-    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("granted")).collect();
-    assert!(threads() < 40, "{} threads", threads());
-    // The program's own thread does nothing for them meanwhile.
-    std::thread::sleep(3 * lease);
-    for guard in &guards {
-        guard.token().expect("held");
-    }
-    drop(guards);
-    let again = client
-        .claim(&names[0], lease)
-        .wait_limit(PATIENCE)
-        .acquire()
-        .await;
-    drop(again.expect("released at once"));
-}
-
-fn threads() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let threads = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Threads:"))
-        .expect("a count");
-    threads.trim().parse().expect("a number")
 }
 
 #[tokio::test]

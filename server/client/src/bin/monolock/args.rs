@@ -1,8 +1,10 @@
 //! The command line as the user writes it.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{AddrParseError, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -89,7 +91,8 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         env = "MONOLOCK_SERVER",
-        default_value = "127.0.0.1:7070",
+        default_value = DEFAULT_SERVER,
+        value_parser = non_empty(DEFAULT_SERVER),
         value_name = "HOST:PORT[,...]"
     )]
     pub(crate) server: String,
@@ -97,10 +100,11 @@ pub(crate) struct ServerArgs {
     #[arg(
         long,
         env = "MONOLOCK_DNS",
-        value_delimiter = ',',
+        default_value = "",
+        hide_default_value = true,
         value_name = "IP:PORT[,...]"
     )]
-    pub(crate) dns: Vec<SocketAddr>,
+    pub(crate) dns: DnsServers,
     /// Speak TLS, trusting the system's root certificates
     #[arg(long)]
     pub(crate) tls: bool,
@@ -118,13 +122,35 @@ pub(crate) struct ServerArgs {
     pub(crate) tls_server_name: Option<String>,
 }
 
+/// Addresses separated by commas; none at all is the system's choice.
+#[derive(Clone, Debug)]
+pub(crate) struct DnsServers(pub(crate) Vec<SocketAddr>);
+
+impl FromStr for DnsServers {
+    type Err = AddrParseError;
+
+    fn from_str(list: &str) -> Result<Self, Self::Err> {
+        let entries = list.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+        entries.map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// As for every program of this project, an empty setting is none.
+fn non_empty(default: &'static str) -> impl Fn(&str) -> Result<String, Infallible> + Clone {
+    move |value| Ok(if value.is_empty() { default } else { value }.to_owned())
+}
+
+const DEFAULT_SERVER: &str = "127.0.0.1:7070";
+const DEFAULT_ADMIN: &str = "127.0.0.1:7071";
+
 #[derive(Debug, Args)]
 pub(crate) struct AdminArgs {
     /// The admin API of the server
     #[arg(
         long,
         env = "MONOLOCK_ADMIN",
-        default_value = "127.0.0.1:7071",
+        default_value = DEFAULT_ADMIN,
+        value_parser = non_empty(DEFAULT_ADMIN),
         value_name = "HOST:PORT"
     )]
     pub(crate) admin: String,
@@ -247,5 +273,22 @@ mod tests {
         );
         assert_eq!(run.command, ["sh", "-c", "--try"]);
         assert!(!run.without_waiting);
+    }
+
+    #[test]
+    fn an_empty_setting_is_none() {
+        let cli = Cli::try_parse_from(["monolock", "run", "a", "--server=", "--dns=", "--", "true"]);
+        let Ok(Cli {
+            command: Command::Run(run),
+        }) = cli
+        else {
+            panic!("{cli:?}")
+        };
+        assert_eq!(
+            (run.server.server.as_str(), run.server.dns.0.len()),
+            (DEFAULT_SERVER, 0)
+        );
+        let servers: DnsServers = "127.0.0.1:53, [::1]:53".parse().expect("two addresses");
+        assert_eq!(servers.0.len(), 2);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<u8, Failure> {
 }
 
 fn client(args: &ServerArgs) -> Result<Client, ConfigError> {
-    let mut builder = Client::builder(&args.server).dns_servers(args.dns.clone());
+    let mut builder = Client::builder(&args.server).dns_servers(args.dns.0.clone());
     if let Some(tls) = tls(args) {
         builder = builder.tls(tls);
     }
