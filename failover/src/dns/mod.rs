@@ -1,7 +1,12 @@
 //! The service's name: what clients resolve to find the active node.
 
 mod embedded;
+mod key;
+mod primary;
 mod zone;
 
 pub use embedded::{DnsListenError, EmbeddedDns};
+pub use key::{TsigKey, TsigKeyError};
+pub(crate) use primary::{DnsFailure, Update};
+pub use primary::{DnsPrimary, NameError};
 pub use zone::{ServiceState, ServiceZone, ZoneError};

@@ -83,6 +83,7 @@ mod server;
 pub use address::{AddressError, PeerAddress, ResolveError};
 pub use auth::{PeerSecret, SecretError, Sender};
 pub use client::{Answer, CallFailure, CallOutcome, PeerClient};
+pub(crate) use dial::{Dialled, dial};
 pub use dial::{PortAnswer, PortProbe, probe_ports};
 pub use follow::{FollowEnd, FollowNext, FollowStream};
 pub use server::{Declined, FollowFeed, ListenError, PeerCall, PeerServer, Reply, check_exposure};

@@ -36,10 +36,12 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use monolock_failover_core::Record;
 
+mod dns;
 mod file;
 #[cfg(feature = "postgres")]
 mod postgres;
 
+pub use dns::DnsWitness;
 pub use file::FileWitness;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresWitness;

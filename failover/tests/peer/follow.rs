@@ -27,7 +27,7 @@ fn feed(locks: u64) -> Vec<FollowEvent> {
     }));
     feed.push(FollowEvent::SnapshotEnd {
         locks,
-        every_lock_ms: None,
+        every_lock_free_after_ms: Some(7),
     });
     feed.push(FollowEvent::Freed { lock: lock(0) });
     feed.push(FollowEvent::Broke {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bind;
+mod dns;
 mod file;
 #[cfg(feature = "postgres")]
 mod postgres;

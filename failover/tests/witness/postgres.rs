@@ -14,7 +14,7 @@ struct PostgresStore(Postgres);
 
 impl PostgresStore {
     fn start() -> Self {
-        Self(Postgres::start())
+        Self(Postgres::local())
     }
 
     async fn connection(&self) -> PgConnection {
