@@ -12,10 +12,14 @@ pub mod history;
 pub mod mariadb;
 #[cfg(feature = "s3")]
 pub mod ministack;
+#[cfg(feature = "s3")]
+pub mod objects;
 pub mod postgres;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "s3")]
+pub mod rgw;
 pub mod rows;
 pub mod server;
 pub mod suite;
