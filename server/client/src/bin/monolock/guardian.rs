@@ -1,9 +1,9 @@
 //! What still ends the command when `monolock run` itself cannot: a second process that waits for the first to die or
 //! to fall silent.
 //!
-//! The two are joined by a pipe. Each line is a point on the boot clock until which the lock is safe, preceded by the
-//! process group; a line is overdue when its time has passed. The end of the pipe without the farewell means that
-//! the parent is dead, and its connection and so its lock with it.
+//! The two are joined by a pipe. Each line names the process group and the point on the boot clock at which to kill it
+//! unless another line comes before. The end of the pipe means that the parent is dead, and its connection and so its
+//! lock with it; a parent that has ended in order kills its guardian first.
 
 use std::io;
 use std::process::Stdio;
@@ -17,6 +17,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
 use crate::args::GUARD_COMMAND;
+use crate::supervise::{Signals, kill_at};
 use crate::{Failure, exit};
 
 /// The parent's side.
@@ -50,7 +51,7 @@ impl Guardian {
             loop {
                 // Once the claim is over, what was reported last stands: it is when the parent will have killed the group.
                 let line = match grant.token() {
-                    Ok(_) => report(group, grant.safe_until()),
+                    Ok(_) => report(group, kill_at(&grant, lease)),
                     Err(_) => return std::future::pending().await,
                 };
                 if pipe.write_all(line.as_bytes()).await.is_err() {
@@ -70,24 +71,24 @@ impl Guardian {
     }
 }
 
-fn report(group: Pid, safe_until: BootInstant) -> String {
-    format!("{} {}\n", group.as_raw_nonzero(), safe_until.as_nanos())
+fn report(group: Pid, kill_at: BootInstant) -> String {
+    format!("{} {}\n", group.as_raw_nonzero(), kill_at.as_nanos())
 }
 
 fn parse_report(line: &str) -> Option<(Pid, BootInstant)> {
-    let (group, safe_until) = line.split_once(' ')?;
+    let (group, kill_at) = line.split_once(' ')?;
     let group = Pid::from_raw(group.parse().ok()?)?;
-    Some((group, BootInstant::from_nanos(safe_until.parse().ok()?)))
+    Some((group, BootInstant::from_nanos(kill_at.parse().ok()?)))
 }
 
 /// The second process: kills the group it was told of when the parent's pipe ends or its last report is overdue.
 pub(crate) async fn guard() -> Result<u8, Failure> {
     // A signal for all of the session is for the command, not for its guard.
-    let _ignored = crate::supervise::Signals::new();
+    let _ignored = Signals::new();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut latest: Option<(Pid, BootInstant)> = None;
     loop {
-        let overdue = latest.map_or(BootInstant::MAX, |(_, safe_until)| safe_until);
+        let overdue = latest.map_or(BootInstant::MAX, |(_, kill_at)| kill_at);
         let line = tokio::select! {
             line = lines.next_line() => line,
             () = sleep_until(overdue) => break,

@@ -94,7 +94,7 @@ async fn end_after_loss(
         OnLost::Kill => {
             eprintln!("monolock: {cause}; ending the command");
             let extra = orders.kill_after_for(&cause);
-            let deadline = (grant.safe_until() - orders.lease / KILL_MARGIN_SHARE).max(boot_now() + extra);
+            let deadline = kill_at(grant, orders.lease).max(boot_now() + extra);
             if extra.is_zero() {
                 group.end(&mut child, deadline).await;
                 guardian.dismiss().await;
@@ -112,6 +112,11 @@ async fn end_after_loss(
         }
     }
     Err(Failure::new(exit::LOST, format!("lost the lock: {cause}")))
+}
+
+/// When SIGKILL must come at the latest: before the lease can end on the server, with time to take effect.
+pub(crate) fn kill_at(grant: &Grant, lease: Duration) -> BootInstant {
+    grant.safe_until() - lease / KILL_MARGIN_SHARE
 }
 
 impl Orders {
