@@ -3,10 +3,12 @@
 mod embedded;
 mod key;
 mod primary;
+mod publisher;
 mod zone;
 
 pub use embedded::{DnsListenError, EmbeddedDns};
 pub use key::{TsigKey, TsigKeyError};
 pub(crate) use primary::{DnsFailure, Update};
 pub use primary::{DnsPrimary, NameError};
+pub use publisher::{NamePublisher, PublishError, Published, Shown};
 pub use zone::{ServiceState, ServiceZone, ZoneError};

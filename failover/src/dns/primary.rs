@@ -117,6 +117,14 @@ impl DnsPrimary {
         &self.server
     }
 
+    pub(super) fn zone(&self) -> &Name {
+        &self.zone
+    }
+
+    pub(super) fn time_limit(&self) -> Duration {
+        self.time_limit
+    }
+
     /// A name in this zone.
     pub(crate) fn name_within(&self, name: &str) -> Result<Name, NameError> {
         let parsed = parse_name(name)?;
@@ -214,7 +222,7 @@ impl DnsPrimary {
 }
 
 /// Sends one message and receives one, each with its length in front.
-async fn converse(mut stream: TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
+pub(super) async fn converse(mut stream: TcpStream, request: &[u8]) -> io::Result<Vec<u8>> {
     let length = u16::try_from(request.len()).map_err(io::Error::other)?;
     let framed = [&length.to_be_bytes(), request].concat();
     stream.write_all(&framed).await?;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../common/bind.rs"]
 mod bind;
 mod dns;
 mod file;
