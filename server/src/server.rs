@@ -149,6 +149,10 @@ impl Server {
                 let (tokens, file) = first_tokens(&config)?;
                 (LockTable::always_open(tokens), file, 1)
             }
+            StartGate::Shut if config.token_file.is_some() => {
+                let problem = "a node of a pair reserves its tokens by its state file and its authority: leave it empty";
+                return Err(SettingError::new("MONOLOCK_TOKEN_FILE", problem).into());
+            }
             StartGate::Shut => (LockTable::with_gate_shut(now()), None, FOLLOW_CAPACITY),
         };
         let shared = Arc::new(Shared {

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::process::Output;
 
-use common::{PATIENCE, ServerProcess, command, http, try_http, wait_until};
+use common::{PATIENCE, ServerProcess, command, http, try_http, wait_until, with_limits};
 use monolock_protocol::ErrorCode;
 use rustix::process::Signal;
 
@@ -215,6 +215,12 @@ fn help_lists_each_setting_with_flag_variable_and_default() {
     ] {
         assert!(help.contains(text), "{text} in {help}");
     }
+}
+
+#[test]
+fn the_soft_descriptor_limit_is_raised_to_the_hard_one() {
+    let server = ServerProcess::spawn(with_limits("ulimit -Hn 1000 && ulimit -Sn 100", &[]));
+    assert_eq!(server.metric("process_max_fds"), 1_000.0);
 }
 
 #[test]

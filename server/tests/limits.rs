@@ -5,7 +5,7 @@ mod common;
 use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 
-use common::{RawClient, ServerProcess, acquire_frame, command, http, wait_until};
+use common::{RawClient, ServerProcess, acquire_frame, http, wait_until, with_limits};
 use monolock_protocol::frame::ServerFrame;
 
 /// Held by a test that needs all descriptors there are.
@@ -104,18 +104,7 @@ fn a_burst_of_fifty_thousand_connects_is_served() {
 
 #[test]
 fn without_descriptors_accepting_pauses_and_resumes() {
-    let inner = command(&[]);
-    let mut limited = std::process::Command::new("sh");
-    limited
-        .args(["-c", "ulimit -n 64 && exec \"$0\""])
-        .arg(inner.get_program());
-    for (name, value) in inner.get_envs() {
-        match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
-        };
-    }
-    let mut server = ServerProcess::spawn(limited);
+    let mut server = ServerProcess::spawn(with_limits("ulimit -n 64", &[]));
     let connections: Vec<_> = (0..100)
         .map(|_| TcpStream::connect(server.lock_addr).expect("the kernel queues it"))
         .collect();

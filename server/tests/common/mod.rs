@@ -46,6 +46,22 @@ pub fn command(settings: &[(&str, &str)]) -> Command {
     command
 }
 
+/// The same command under limits that a shell sets.
+pub fn with_limits(limits: &str, settings: &[(&str, &str)]) -> Command {
+    let inner = command(settings);
+    let mut limited = Command::new("sh");
+    limited
+        .args(["-c", &format!("{limits} && exec \"$0\"")])
+        .arg(inner.get_program());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
 impl ServerProcess {
     pub fn start(settings: &[(&str, &str)]) -> Self {
         Self::spawn(command(settings))
