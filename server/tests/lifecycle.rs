@@ -219,7 +219,7 @@ fn help_lists_each_setting_with_flag_variable_and_default() {
 
 #[test]
 fn the_soft_descriptor_limit_is_raised_to_the_hard_one() {
-    let server = ServerProcess::spawn(with_limits("ulimit -Hn 1000 && ulimit -Sn 100", &[]));
+    let server = ServerProcess::spawn(with_limits("ulimit -Sn 100 && ulimit -Hn 1000", &[]));
     assert_eq!(server.metric("process_max_fds"), 1_000.0);
 }
 
