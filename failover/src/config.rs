@@ -17,10 +17,11 @@
 //!     "--state-file=/var/lib/monolock/a.state",
 //! ])?;
 //! let config = cli.node.check()?;
-//! assert_eq!(config.witness, WitnessSetting::File("/var/lib/monolock/witness".into()));
+//! assert!(matches!(config.witness, WitnessSetting::File(path) if path.ends_with("witness")));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use monolock_failover_core::{NodeId, Timing};
 use monolock_server::Config as ServerConfig;
 use monolock_server::SettingError;
 
-use crate::dns::ServiceZone;
+use crate::dns::{DnsPrimary, NamePublisher, ServiceZone};
 use crate::peer::{PeerAddress, PeerSecret};
 
 mod args;
@@ -62,7 +63,7 @@ pub struct NodeConfig {
     pub follow: FollowMode,
     /// How long a lock that may still be held is kept back after a takeover.
     pub grace: TakeoverGrace,
-    /// The embedded DNS server; off when `None`.
+    /// The name that clients know; none, or nobody's business here, when `None`.
     pub dns: Option<DnsConfig>,
     /// Commands at certain moments.
     pub hooks: HookConfig,
@@ -82,12 +83,44 @@ pub struct LinkConfig {
 }
 
 /// The witness of a pair.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum WitnessSetting {
     /// A file that both nodes, on one machine, can write.
     File(PathBuf),
+    /// A row in PostgreSQL.
+    Postgres {
+        /// Where, and as whom.
+        url: HiddenText,
+        /// The row.
+        pair: String,
+    },
+    /// A TXT record at the primary server of a zone.
+    Dns {
+        /// The server, the zone and the key.
+        primary: DnsPrimary,
+        /// The record's name.
+        name: String,
+    },
     /// None: what to do about a silent peer that cannot be proven dead.
     None(Unproven),
+}
+
+/// A text with a secret in it; not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HiddenText(String);
+
+impl HiddenText {
+    /// The text as it is.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for HiddenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("hidden")
+    }
 }
 
 /// What a node without a witness does about a silent peer whose death cannot be proven.
@@ -119,17 +152,29 @@ pub enum TakeoverGrace {
     AtMost(Duration),
 }
 
-/// The embedded DNS server.
+/// The name that clients know.
 #[derive(Clone, Debug)]
 pub struct DnsConfig {
-    /// Where it listens, UDP and TCP.
-    pub listen: SocketAddr,
-    /// The name and the two nodes.
-    pub zone: ServiceZone,
+    /// Who answers for it.
+    pub by: NameService,
     /// What the name stands for while this node is active.
     pub advertise: Vec<IpAddr>,
-    /// What it stands for while the peer is; unknown when empty, until the peer's own server answers for it.
+    /// What it stands for while the peer is; unknown when empty, until the peer says so itself.
     pub peer_advertise: Vec<IpAddr>,
+}
+
+/// Who answers for the name.
+#[derive(Clone, Debug)]
+pub enum NameService {
+    /// This node, and the other one.
+    Embedded {
+        /// Where it listens, UDP and TCP.
+        listen: SocketAddr,
+        /// The name and the two nodes.
+        zone: ServiceZone,
+    },
+    /// The servers of an existing zone, which the active node updates.
+    Updated(NamePublisher),
 }
 
 /// Commands that run at certain moments, through `sh -c`.
@@ -171,7 +216,7 @@ impl NodeConfig {
                     .into(),
             ),
         }
-        if self.witness == WitnessSetting::None(Unproven::Takeover) {
+        if matches!(self.witness, WitnessSetting::None(Unproven::Takeover)) {
             warnings.push(
                 "MONOLOCK_UNPROVEN: after a partition both nodes may be active: every resource must check tokens".into(),
             );
@@ -181,7 +226,8 @@ impl NodeConfig {
 }
 
 impl NodeArgs {
-    /// Checks every setting, and the combination. Reads the secret's file, and nothing else.
+    /// Checks every setting, and the combination. Reads the files of the peer's secret and of the
+    /// DNS key, and nothing else.
     ///
     /// # Errors
     ///

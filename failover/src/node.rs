@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{FollowMode, NodeConfig, Unproven, WitnessSetting};
-use crate::dns::{DnsListenError, EmbeddedDns, ServiceState};
+use crate::dns::{DnsListenError, NameKeeper, ServiceState};
 use crate::journal::{Journal, JournalError};
 use crate::peer::{ListenError, PeerClient, PeerServer, Sender};
 use crate::state_file::{StateFile, StateFileError};
-use crate::witness::{FileWitness, Witness, WitnessError};
+use crate::witness::{self, Witness, WitnessError};
 
 mod driver;
 mod feed;
@@ -70,7 +70,7 @@ pub enum NodeError {
 pub struct Node {
     server: Server,
     peer_server: PeerServer,
-    dns: Option<EmbeddedDns>,
+    dns: Option<NameKeeper>,
     driver: Driver,
     inputs: mpsc::Receiver<driver::Input>,
     name: watch::Receiver<ServiceState>,
@@ -91,7 +91,7 @@ impl Node {
         let secret = config.link.secret.clone();
         let peer_server = PeerServer::bind(config.link.listen, config.node, secret.clone()).await?;
         let dns = match &config.dns {
-            Some(dns) => Some(EmbeddedDns::bind(dns.listen, dns.zone.clone()).await?),
+            Some(dns) => Some(NameKeeper::start(dns).await?),
             None => None,
         };
         let server = Server::start(config.server.clone(), StartGate::Shut).await?;
@@ -113,7 +113,7 @@ impl Node {
         tracing::info!(
             node = %config.node, %incarnation, ttl = ?config.timing.ttl(),
             self_fencing_margin = ?config.timing.self_fencing_margin(), peer_link = %peer_server.local_addr(),
-            dns = dns.as_ref().map(|dns| dns.local_addr().to_string()), "watching as standby"
+            dns = dns.as_ref().and_then(NameKeeper::local_addr).map(|address| address.to_string()), "watching as standby"
         );
         let driver = Driver::new(driver::Parts {
             config: Arc::new(config),
@@ -170,7 +170,7 @@ fn check_supported(config: &NodeConfig) -> Result<(), NodeError> {
         });
     }
     match config.witness {
-        WitnessSetting::File(_) => Ok(()),
+        WitnessSetting::File(_) | WitnessSetting::Postgres { .. } | WitnessSetting::Dns { .. } => Ok(()),
         WitnessSetting::None(Unproven::Wait | Unproven::Takeover) => Err(NodeError::NotSupported {
             setting: "MONOLOCK_WITNESS",
             value: "none",
@@ -180,12 +180,18 @@ fn check_supported(config: &NodeConfig) -> Result<(), NodeError> {
 }
 
 async fn open_witness(config: &NodeConfig) -> Result<Arc<dyn Witness>, NodeError> {
-    let witness: Arc<dyn Witness> = match &config.witness {
-        WitnessSetting::File(path) => Arc::new(FileWitness::open(path)?),
-        WitnessSetting::None(_) => unreachable!("not supported: checked before"),
-    };
-    // A witness that cannot be read at the start is a mistake in the settings more often than an outage.
-    witness.read().await?;
+    let witness = witness::open(&config.witness, config.timing.ttl() / 2)?
+        .expect("a pair without a witness is not supported: checked before");
+    match witness.read().await {
+        Ok(_) => {}
+        // A node that comes back while the witness is away is still a voice for its peer.
+        Err(error @ WitnessError::Unreachable { .. }) => {
+            tracing::warn!(%error, "starting without the witness")
+        }
+        Err(error @ (WitnessError::Refused { .. } | WitnessError::NotARecord { .. })) => {
+            return Err(error.into());
+        }
+    }
     Ok(witness)
 }
 

@@ -102,7 +102,7 @@ pub struct NodeArgs {
         hide_env_values = true
     )]
     pub peer_secret_file: Option<String>,
-    /// The pair's second voice: file:PATH (both nodes on one machine), or none
+    /// The pair's third voice: postgres://USER@HOST/DATABASE[#PAIR], dns:NAME, file:PATH (one machine), or none
     #[arg(
         long,
         env = "MONOLOCK_WITNESS",
@@ -166,14 +166,36 @@ pub struct NodeArgs {
         hide_env_values = true
     )]
     pub service_name: Option<String>,
-    /// Who answers for the name: embedded or off [default: embedded with a service name, else off]
+    /// Who answers for the name: embedded, rfc2136 (an existing zone) or off [default: embedded with a name]
     #[arg(
         long,
         env = "MONOLOCK_DNS",
-        value_name = "embedded|off",
+        value_name = "embedded|rfc2136|off",
         hide_env_values = true
     )]
     pub dns: Option<String>,
+    /// Primary server of the zone to update, for rfc2136 and a dns: witness [default port: 53]
+    #[arg(
+        long,
+        env = "MONOLOCK_DNS_SERVER",
+        value_name = "HOST[:PORT]",
+        hide_env_values = true
+    )]
+    pub dns_server: Option<String>,
+    /// The zone to update
+    #[arg(long, env = "MONOLOCK_DNS_ZONE", value_name = "ZONE", hide_env_values = true)]
+    pub dns_zone: Option<String>,
+    /// TSIG key, [ALGORITHM:]NAME:BASE64; use the variable or the file: others see arguments
+    #[arg(long, env = "MONOLOCK_DNS_KEY", value_name = "KEY", hide_env_values = true)]
+    pub dns_key: Option<String>,
+    /// File that holds the TSIG key, as tsig-keygen writes it
+    #[arg(
+        long,
+        env = "MONOLOCK_DNS_KEY_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub dns_key_file: Option<String>,
     /// Address of the embedded DNS server, UDP and TCP [default: 0.0.0.0:53]
     #[arg(
         long,

@@ -1,5 +1,6 @@
 //! From text to settings.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,13 +9,20 @@ use monolock_failover_core::{NodeId, Timing};
 use monolock_server::SettingError;
 use monolock_server::config::{given, positive_duration};
 
-use super::value::{addresses, listen_address, named_ip, named_port, peer_address, required, word};
-use super::{
-    DnsConfig, FollowMode, HookConfig, LinkConfig, NodeArgs, NodeConfig, TakeoverGrace, Unproven,
-    WitnessSetting,
+#[cfg(feature = "postgres")]
+use super::HiddenText;
+use super::value::{
+    addresses, listen_address, named_ip, named_port, peer_address, required, secret_text, word,
 };
-use crate::dns::ServiceZone;
+use super::{
+    DnsConfig, FollowMode, HookConfig, LinkConfig, NameService, NodeArgs, NodeConfig, TakeoverGrace,
+    Unproven, WitnessSetting,
+};
+use crate::dns::{DnsPrimary, NamePublisher, ServiceZone, TsigKey};
 use crate::peer::{PeerAddress, PeerSecret, check_exposure};
+use crate::witness::DnsWitness;
+#[cfg(feature = "postgres")]
+use crate::witness::PostgresWitness;
 
 pub(super) fn node(args: NodeArgs) -> Result<NodeConfig, SettingError> {
     let node = which_node(&args)?;
@@ -81,28 +89,14 @@ pub(super) fn link(args: &NodeArgs) -> Result<LinkConfig, SettingError> {
 }
 
 fn secret(args: &NodeArgs) -> Result<Option<PeerSecret>, SettingError> {
-    let (setting, text) = match (
-        given(args.peer_secret.clone()),
-        given(args.peer_secret_file.clone()),
-    ) {
-        (None, None) => return Ok(None),
-        (Some(_), Some(_)) => {
-            return Err(SettingError::new(
-                "MONOLOCK_PEER_SECRET_FILE",
-                "is set beside MONOLOCK_PEER_SECRET: keep one of them",
-            ));
-        }
-        (Some(secret), None) => ("MONOLOCK_PEER_SECRET", secret),
-        (None, Some(path)) => {
-            let setting = "MONOLOCK_PEER_SECRET_FILE";
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| SettingError::new(setting, format!("cannot read {path}: {error}")))?;
-            (setting, text)
-        }
+    let given = secret_text(
+        ("MONOLOCK_PEER_SECRET", given(args.peer_secret.clone())),
+        ("MONOLOCK_PEER_SECRET_FILE", given(args.peer_secret_file.clone())),
+    )?;
+    let parse = |(setting, text): (_, String)| {
+        PeerSecret::new(&text).map_err(|error| SettingError::new(setting, error.to_string()))
     };
-    PeerSecret::new(&text)
-        .map(Some)
-        .map_err(|error| SettingError::new(setting, error.to_string()))
+    given.map(parse).transpose()
 }
 
 /// The peer's lock protocol: as given, else beside its peer link, on the port that this node uses itself.
@@ -122,7 +116,8 @@ fn peer_lock(args: &NodeArgs, peer: &PeerAddress, listen: &str) -> Result<PeerAd
 
 fn witness(args: &NodeArgs) -> Result<WitnessSetting, SettingError> {
     let setting = "MONOLOCK_WITNESS";
-    let what = "write file:/path for two nodes on one machine, or none";
+    let what =
+        "write postgres://user@host/database, dns:name, file:/path for two nodes on one machine, or none";
     let text = required(setting, given(args.witness.clone()), what)?;
     let unproven = given(args.unproven.clone())
         .map(|text| {
@@ -143,12 +138,77 @@ fn witness(args: &NodeArgs) -> Result<WitnessSetting, SettingError> {
             "is for pairs with MONOLOCK_WITNESS=none: remove it",
         ));
     }
-    match text.strip_prefix("file:") {
-        Some(path) if !path.is_empty() => Ok(WitnessSetting::File(path.into())),
+    let (kind, rest) = text.split_once(':').unwrap_or((&text, ""));
+    match kind {
+        "file" if !rest.is_empty() => Ok(WitnessSetting::File(rest.into())),
+        "postgres" | "postgresql" => postgres(&text),
+        "dns" if !rest.is_empty() => dns_witness(args, rest),
         _ => Err(SettingError::new(
             setting,
-            format!("{text:?} is no witness: {what}"),
+            format!("{:?} is no witness: {what}", HiddenAfterColon(&text)),
         )),
+    }
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(text: &str) -> Result<WitnessSetting, SettingError> {
+    let (url, pair) = text.split_once('#').unwrap_or((text, DEFAULT_PAIR));
+    PostgresWitness::new(url, pair)
+        .map_err(|error| SettingError::new("MONOLOCK_WITNESS", error.to_string()))?;
+    Ok(WitnessSetting::Postgres {
+        url: HiddenText(url.into()),
+        pair: pair.into(),
+    })
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres(_: &str) -> Result<WitnessSetting, SettingError> {
+    let problem = "this program was built without PostgreSQL: build it with the feature postgres";
+    Err(SettingError::new("MONOLOCK_WITNESS", problem))
+}
+
+fn dns_witness(args: &NodeArgs, name: &str) -> Result<WitnessSetting, SettingError> {
+    let primary = dns_primary(args)?;
+    DnsWitness::new(primary.clone(), name)
+        .map_err(|error| SettingError::new("MONOLOCK_WITNESS", error.to_string()))?;
+    Ok(WitnessSetting::Dns {
+        primary,
+        name: name.into(),
+    })
+}
+
+/// The zone that may be updated, and by which key.
+fn dns_primary(args: &NodeArgs) -> Result<DnsPrimary, SettingError> {
+    let setting = "MONOLOCK_DNS_SERVER";
+    let what = "write the primary server of the zone to update";
+    let server = required(setting, given(args.dns_server.clone()), what)?;
+    let server = peer_address(setting, &server)
+        .or_else(|error| peer_address(setting, &format!("{server}:53")).map_err(|_| error))?;
+    let what = "write the zone to update, for example example.com";
+    let zone = required("MONOLOCK_DNS_ZONE", given(args.dns_zone.clone()), what)?;
+    let key = secret_text(
+        ("MONOLOCK_DNS_KEY", given(args.dns_key.clone())),
+        ("MONOLOCK_DNS_KEY_FILE", given(args.dns_key_file.clone())),
+    )?;
+    let Some((key_setting, key)) = key else {
+        let problem =
+            "missing: the server takes updates only with a TSIG key, in a file as tsig-keygen writes it";
+        return Err(SettingError::new("MONOLOCK_DNS_KEY_FILE", problem));
+    };
+    let key = TsigKey::parse(&key).map_err(|error| SettingError::new(key_setting, error.to_string()))?;
+    DnsPrimary::new(server, &zone, key)
+        .map_err(|error| SettingError::new("MONOLOCK_DNS_ZONE", error.to_string()))
+}
+
+/// Shows what stands before the first colon: behind it may be a password.
+struct HiddenAfterColon<'a>(&'a str);
+
+impl fmt::Debug for HiddenAfterColon<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.split_once(':') {
+            Some((kind, rest)) if !rest.is_empty() => write!(f, "\"{kind}:...\""),
+            _ => fmt::Debug::fmt(self.0, f),
+        }
     }
 }
 
@@ -176,20 +236,18 @@ fn dns(
     peer_lock: &PeerAddress,
 ) -> Result<Option<DnsConfig>, SettingError> {
     let name = given(args.service_name.clone());
-    let embedded = choice(
-        "MONOLOCK_DNS",
-        args.dns.clone(),
-        &[("embedded", true), ("off", false)],
-        name.is_some(),
-    )?;
-    if !embedded {
+    let embedded = Some(Kind::Embedded);
+    let words = [
+        ("embedded", embedded),
+        ("rfc2136", Some(Kind::Updated)),
+        ("off", None),
+    ];
+    let default = if name.is_some() { embedded } else { None };
+    let Some(kind) = choice("MONOLOCK_DNS", args.dns.clone(), &words, default)? else {
         return Ok(None);
-    }
-    let name = required(
-        "MONOLOCK_SERVICE_NAME",
-        name,
-        "the embedded DNS server answers for one name",
-    )?;
+    };
+    let what = "write the one name that clients know, for example locks.example.com";
+    let name = required("MONOLOCK_SERVICE_NAME", name, what)?;
     let advertise = match given(args.advertise.clone()) {
         Some(text) => addresses("MONOLOCK_ADVERTISE_ADDRESS", &text)?,
         None => named_ip(listen).into_iter().collect(),
@@ -206,12 +264,30 @@ fn dns(
         Some(text) => addresses("MONOLOCK_PEER_ADVERTISE_ADDRESS", &text)?,
         None => peer_lock.host().parse().into_iter().collect(),
     };
+    let by = match kind {
+        Kind::Embedded => NameService::Embedded {
+            listen: dns_listen(args)?,
+            zone: zone(&name, node, &advertise, &peer_advertise)?,
+        },
+        Kind::Updated => NameService::Updated(publisher(args, &name)?),
+    };
     Ok(Some(DnsConfig {
-        listen: dns_listen(args)?,
-        zone: zone(&name, node, &advertise, &peer_advertise)?,
+        by,
         advertise,
         peer_advertise,
     }))
+}
+
+/// Who answers for the name.
+#[derive(Clone, Copy)]
+enum Kind {
+    Embedded,
+    Updated,
+}
+
+fn publisher(args: &NodeArgs, name: &str) -> Result<NamePublisher, SettingError> {
+    NamePublisher::new(dns_primary(args)?, name)
+        .map_err(|error| SettingError::new("MONOLOCK_SERVICE_NAME", error.to_string()))
 }
 
 fn dns_listen(args: &NodeArgs) -> Result<SocketAddr, SettingError> {
@@ -252,5 +328,7 @@ fn choice<T: Copy>(
 
 const DEFAULT_PEER_LISTEN: &str = "0.0.0.0:7073";
 const DEFAULT_DNS_LISTEN: &str = "0.0.0.0:53";
+#[cfg(feature = "postgres")]
+const DEFAULT_PAIR: &str = "default";
 const DEFAULT_TTL: Duration = Duration::from_secs(3);
 const DEFAULT_HOOK_TIME: Duration = Duration::from_secs(30);

@@ -95,7 +95,7 @@ fn every_setting_is_taken() {
     assert_eq!(config.follow, FollowMode::Sync);
     assert_eq!(config.grace, TakeoverGrace::AtMost(Duration::from_secs(5)));
     let dns = config.dns.as_ref().unwrap();
-    assert_eq!(dns.zone.name(), "locks.example.com.");
+    assert!(matches!(&dns.by, NameService::Embedded { zone, .. } if zone.name() == "locks.example.com."));
     assert_eq!(dns.advertise, ["192.0.2.2".parse::<IpAddr>().unwrap()]);
     assert_eq!(dns.peer_advertise.len(), 2);
     assert_eq!(config.hooks.fence_command.as_deref(), Some("power off"));
@@ -126,6 +126,16 @@ fn every_wrong_value_is_one_line_that_names_its_setting() {
         ("--witness=", "MONOLOCK_WITNESS: missing"),
         ("--witness=file:", "MONOLOCK_WITNESS: \"file:\" is no witness"),
         ("--witness=/w", "MONOLOCK_WITNESS: \"/w\" is no witness"),
+        (
+            "--witness=mysql://u:p@h/d",
+            "MONOLOCK_WITNESS: \"mysql:...\" is no witness",
+        ),
+        ("--witness=dns:x.example.com", "MONOLOCK_DNS_SERVER: missing"),
+        #[cfg(feature = "postgres")]
+        (
+            "--witness=postgres:/x",
+            "MONOLOCK_WITNESS: the witness postgres refuses",
+        ),
         ("--witness=none", "MONOLOCK_UNPROVEN: missing"),
         ("--unproven=wait", "MONOLOCK_UNPROVEN: is for pairs"),
         ("--state-file=", "MONOLOCK_STATE_FILE: missing"),
@@ -186,4 +196,55 @@ fn commands_need_only_the_link() {
     assert_eq!(cli.command, Some(Command::Status { json: true }));
     let (node, link) = cli.node.check_link().unwrap();
     assert_eq!((node, link.peer.to_string()), (NodeId::B, "x:2".into()));
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_row_in_postgres_is_taken_and_its_password_not_shown() {
+    let config = check(&["--witness=postgres://pair:hunter2@db/locks#orders"]).unwrap();
+    let WitnessSetting::Postgres { url, pair } = &config.witness else {
+        panic!("{:?}", config.witness);
+    };
+    assert_eq!(
+        (url.reveal(), pair.as_str()),
+        ("postgres://pair:hunter2@db/locks", "orders")
+    );
+    assert!(!format!("{config:?}").contains("hunter2"));
+    let config = check(&["--witness=postgresql://pair@db/locks"]).unwrap();
+    assert!(matches!(&config.witness, WitnessSetting::Postgres { pair, .. } if pair == "default"));
+}
+
+#[test]
+fn a_zone_to_update_is_taken_for_the_name_and_the_witness() {
+    let update = [
+        "--dns-server=192.0.2.53",
+        "--dns-zone=example.com",
+        "--dns-key=pair-key:c2VjcmV0",
+        "--service-name=locks.example.com",
+        "--advertise=192.0.2.1",
+        "--dns=rfc2136",
+        "--witness=dns:_monolock.example.com",
+    ];
+    let config = check(&update).unwrap();
+    let WitnessSetting::Dns { primary, name } = &config.witness else {
+        panic!("{:?}", config.witness);
+    };
+    assert_eq!(primary.server().to_string(), "192.0.2.53:53");
+    assert_eq!(name, "_monolock.example.com");
+    assert!(matches!(config.dns.as_ref().unwrap().by, NameService::Updated(_)));
+    assert!(!format!("{config:?}").contains("c2VjcmV0"));
+    for (wrong, expected) in [
+        ("--dns-server=", "MONOLOCK_DNS_SERVER: missing"),
+        ("--dns-server=a b", "MONOLOCK_DNS_SERVER: \"a b\""),
+        ("--dns-zone=", "MONOLOCK_DNS_ZONE: missing"),
+        ("--dns-zone=.", "MONOLOCK_DNS_ZONE: "),
+        ("--dns-key=", "MONOLOCK_DNS_KEY_FILE: missing"),
+        ("--dns-key=nonsense", "MONOLOCK_DNS_KEY: the TSIG key"),
+        ("--dns-key-file=/nowhere", "MONOLOCK_DNS_KEY_FILE: is set beside"),
+        ("--service-name=locks.example.org", "MONOLOCK_SERVICE_NAME: "),
+        ("--witness=dns:_monolock.example.org", "MONOLOCK_WITNESS: "),
+    ] {
+        let line = problem(&[update.as_slice(), &[wrong]].concat());
+        assert!(line.starts_with(expected), "{wrong}: {line}");
+    }
 }

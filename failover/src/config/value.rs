@@ -51,6 +51,28 @@ pub(super) fn peer_address(setting: &'static str, text: &str) -> Result<PeerAddr
         .map_err(|error| SettingError::new(setting, format!("{error}")))
 }
 
+/// A secret, given as itself or as the file that holds it, and the setting that it came from.
+pub(super) fn secret_text(
+    (setting, text): (&'static str, Option<String>),
+    (file_setting, path): (&'static str, Option<String>),
+) -> Result<Option<(&'static str, String)>, SettingError> {
+    match (text, path) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => {
+            let problem = format!("is set beside {setting}: keep one of them");
+            Err(SettingError::new(file_setting, problem))
+        }
+        (Some(secret), None) => Ok(Some((setting, secret))),
+        (None, Some(path)) => match std::fs::read_to_string(&path) {
+            Ok(secret) => Ok(Some((file_setting, secret))),
+            Err(error) => Err(SettingError::new(
+                file_setting,
+                format!("cannot read {path}: {error}"),
+            )),
+        },
+    }
+}
+
 /// A list of IP addresses that a client can reach.
 pub(super) fn addresses(setting: &'static str, text: &str) -> Result<Vec<IpAddr>, SettingError> {
     let address = |text: &str| match text.trim().parse::<IpAddr>() {

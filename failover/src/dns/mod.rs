@@ -4,6 +4,7 @@ mod embedded;
 mod key;
 mod primary;
 mod publisher;
+mod service;
 mod zone;
 
 pub use embedded::{DnsListenError, EmbeddedDns};
@@ -11,4 +12,5 @@ pub use key::{TsigKey, TsigKeyError};
 pub(crate) use primary::{DnsFailure, Update};
 pub use primary::{DnsPrimary, NameError};
 pub use publisher::{NamePublisher, PublishError, Published, Shown};
+pub use service::NameKeeper;
 pub use zone::{ServiceState, ServiceZone, ZoneError};

@@ -32,9 +32,13 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use monolock_failover_core::Record;
+
+use crate::config::WitnessSetting;
 
 mod dns;
 mod file;
@@ -45,6 +49,41 @@ pub use dns::DnsWitness;
 pub use file::FileWitness;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresWitness;
+
+/// Opens the witness that a setting names; `None` when the pair has none. Every operation is bounded to `time_limit`. Of a
+/// file it makes sure that it can be written; a witness on the network is connected to when first used. Blocks.
+///
+/// # Errors
+///
+/// [`WitnessError`], when no node could use it as it is set.
+pub fn open(
+    setting: &WitnessSetting,
+    time_limit: Duration,
+) -> Result<Option<Arc<dyn Witness>>, WitnessError> {
+    Ok(Some(match setting {
+        WitnessSetting::None(_) => return Ok(None),
+        WitnessSetting::File(path) => Arc::new(FileWitness::open(path)?.with_lock_wait(time_limit)),
+        #[cfg(feature = "postgres")]
+        WitnessSetting::Postgres { url, pair } => {
+            Arc::new(PostgresWitness::new(url.reveal(), pair)?.with_time_limit(time_limit))
+        }
+        #[cfg(not(feature = "postgres"))]
+        WitnessSetting::Postgres { .. } => {
+            return Err(WitnessError::Refused {
+                witness: "postgres".into(),
+                reason: "this program was built without it".into(),
+            });
+        }
+        WitnessSetting::Dns { primary, name } => {
+            let primary = primary.clone().with_time_limit(time_limit);
+            let witness = DnsWitness::new(primary, name).map_err(|error| WitnessError::Refused {
+                witness: format!("dns {name}"),
+                reason: error.to_string(),
+            })?;
+            Arc::new(witness)
+        }
+    }))
+}
 
 /// A register that both nodes can read and swap.
 ///
