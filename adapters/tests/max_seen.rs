@@ -187,7 +187,7 @@ async fn race<S: MaxSeen>(store: Arc<S>, base: u64, rounds: u64) -> Token {
                     for _ in 0..random.u8(0..4) {
                         tokio::task::yield_now().await;
                     }
-                    let started = history.start();
+                    let started = history.start(stamp.token());
                     history.finish(started, stamp.token(), &store.admit(&stamp).await);
                 }
             }

@@ -4,7 +4,10 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::mariadb::MariaDb;
+use common::proxy::{Fault, Gate, Proxy};
 use common::server::eventually;
 use common::suite::{self, Store, assert_missing, assert_stale};
 use monolock_adapters::mysql::{Change, Fence, GuardedTable, Landed, Row, TableName};
@@ -245,6 +248,55 @@ async fn tokens_survive_a_crash_of_the_server() {
     let rows = Rows::attach(pool(&server).await);
     assert_stale(rows.put(&stamp(42), 2).await, 42, 43);
     assert_eq!(rows.get().await, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_to_the_commit_is_looked_up() {
+    let server = MariaDb::start().await;
+    let rows = create(&server).await;
+    let proxy = Proxy::start(server.port()).await;
+    let slow = Rows::attach(
+        MySqlPool::connect(&server.url_at(proxy.port()))
+            .await
+            .expect("a proxy"),
+    );
+
+    proxy.once("COMMIT", Fault::LoseAnswer);
+    slow.put(&stamp(1), 1).await.expect("it landed");
+    assert!(proxy.is_spent());
+    assert_eq!(rows.get().await, Some(1));
+
+    proxy.once("COMMIT", Fault::Cut);
+    let never = slow.put(&stamp(2), 2).await;
+    assert!(matches!(never, Err(FenceError::Backend(_))), "{never:?}");
+    assert_eq!(rows.get().await, Some(1));
+
+    // A newer holder writes before the look-up: whether the older write was there cannot be told any more.
+    let gate = Arc::new(Gate::default());
+    let mut tx = slow
+        .fence
+        .begin(&slow.pool, &stamp(3))
+        .await
+        .expect("a newer token");
+    slow.table
+        .upsert(&mut tx, &row(3))
+        .await
+        .expect("behind the fence");
+    proxy.once("COMMIT", Fault::LoseAnswer);
+    proxy.once("START TRANSACTION", Fault::Hold(gate.clone()));
+    let commit = tokio::spawn(tx.commit());
+    gate.reached().await;
+    rows.put(&stamp(4), 4).await.expect("a newer token");
+    gate.open();
+    let unknown = commit.await.expect("no panic");
+    assert!(matches!(unknown, Err(FenceError::Unknown { .. })), "{unknown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn order_holds_through_a_crash_in_the_middle() {
+    let mut server = MariaDb::start().await;
+    let rows = Arc::new(create(&server).await);
+    suite::race_through_a_restart(rows, server.crash_and_restart(), common::seed()).await;
 }
 
 common::rows::rows_of!(mysql, MySqlPool, "INSERT INTO applied (token) VALUES (?)");

@@ -265,6 +265,16 @@ async fn tokens_survive_a_crash_of_the_server() {
     objects.put(&stamp(43), "k", "z").await.expect("an equal token");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn order_holds_through_a_crash_in_the_middle() {
+    let mut server = MiniStack::start().await;
+    let store = Arc::new(OneObject {
+        objects: Objects::new(server.client(), BUCKET),
+        key: "object".into(),
+    });
+    suite::race_through_a_restart(store, server.crash_and_restart(), common::seed()).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_not_there_is_a_failure_and_nothing_else() {
     let objects = Objects::new(client_at(common::server::free_port()), BUCKET);

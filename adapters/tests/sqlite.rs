@@ -4,8 +4,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
+use common::history::assert_never_back;
+use common::server::{Server, eventually};
 use common::suite::{self, Store, assert_stale};
 use monolock_adapters::sqlite::{self, Change, Fence, GuardedTable, Row, TableName};
 use monolock_adapters::{FenceError, Resource, Token};
@@ -40,6 +44,62 @@ async fn a_writer_behind_the_fence_keeps_the_next_one_waiting() {
     assert_eq!(rows.get().await, Some(2));
     assert_stale(rows.put(&old, 1).await, 1, 2);
 }
+
+/// Four processes write, one of them is killed in the middle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_processes_share_a_file() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("shared.db");
+    let rows = create(&file).await;
+    let mut processes: Vec<_> = (0..4)
+        .map(|n| {
+            let mut command = Command::new(std::env::current_exe().expect("this program"));
+            command
+                .args(["--ignored", "--exact", "one_of_several_processes"])
+                .env(SHARED_FILE, &file);
+            Server::spawn(
+                command.env(SHARED_NUMBER, n.to_string()),
+                &dir.path().join(format!("log{n}")),
+            )
+        })
+        .collect();
+    let applied = async || rows.applied().await.expect("kept");
+    eventually("writes are accepted", async || applied().await.len() > 40).await;
+    processes.pop().expect("four").kill();
+    let before = applied().await.len();
+    eventually("the others go on", async || applied().await.len() > before + 40).await;
+    drop(processes);
+    let applied = applied().await;
+    assert_never_back(&applied);
+    let writers: BTreeSet<_> = applied.iter().map(|token| token % 4).collect();
+    assert!(writers.len() > 1, "only one of the processes wrote");
+    let highest = *applied.last().expect("some");
+    assert_stale(rows.put(&stamp(highest - 1), 0).await, highest - 1, highest);
+}
+
+/// Writes until it is ended.
+#[tokio::test]
+#[ignore = "a process of `several_processes_share_a_file`, which runs it"]
+async fn one_of_several_processes() {
+    let (Ok(file), Ok(number)) = (std::env::var(SHARED_FILE), std::env::var(SHARED_NUMBER)) else {
+        return;
+    };
+    let number: u64 = number.parse().expect("a number");
+    let rows = reopen(Path::new(&file)).await;
+    let mut round = 1;
+    loop {
+        match rows.put(&stamp(4 * round + number), 1).await {
+            Ok(()) => round += 1,
+            // Catch up with the others.
+            Err(FenceError::Stale { highest, .. }) => round = highest.get() / 4 + 1,
+            Err(FenceError::Conflict { .. }) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
+
+const SHARED_FILE: &str = "MONOLOCK_TEST_SHARED_FILE";
+const SHARED_NUMBER: &str = "MONOLOCK_TEST_SHARED_NUMBER";
 
 #[tokio::test]
 async fn work_that_fails_leaves_nothing_not_even_the_token() {

@@ -28,7 +28,9 @@ enum Outcome {
 /// Collects events from concurrent writers.
 #[derive(Default)]
 pub struct History {
+    may_fail: bool,
     tick: AtomicU64,
+    sent: Mutex<BTreeSet<Token>>,
     events: Mutex<Vec<Event>>,
 }
 
@@ -36,7 +38,16 @@ pub struct History {
 pub struct Started(u64);
 
 impl History {
-    pub fn start(&self) -> Started {
+    /// For a store that is killed in between.
+    pub fn of_a_store_that_may_fail() -> Self {
+        Self {
+            may_fail: true,
+            ..Self::default()
+        }
+    }
+
+    pub fn start(&self, token: Token) -> Started {
+        self.sent.lock().expect("no writer panicked").insert(token);
         Started(self.tick.fetch_add(1, Ordering::SeqCst))
     }
 
@@ -49,6 +60,7 @@ impl History {
                 Outcome::Stale { highest: *highest }
             }
             Err(FenceError::Conflict { .. } | FenceError::Unknown { .. }) => Outcome::Other,
+            Err(FenceError::Backend(_)) if self.may_fail => Outcome::Other,
             Err(other) => panic!("a writer was told: {other:?}"),
         };
         let finished = self.tick.fetch_add(1, Ordering::SeqCst);
@@ -64,7 +76,7 @@ impl History {
     /// Checks the whole history and returns how many operations were accepted, refused as stale, and neither.
     pub fn check(&self) -> (usize, usize, usize) {
         let mut events = self.events.lock().expect("no writer panicked").clone();
-        let sent: BTreeSet<Token> = events.iter().map(|event| event.token).collect();
+        let sent = self.sent.lock().expect("no writer panicked").clone();
         let (mut accepted, mut stale, mut other) = (0, 0, 0);
         events.sort_by_key(|event| event.started);
         for event in &events {
@@ -90,6 +102,15 @@ impl History {
             }
         }
         (accepted, stale, other)
+    }
+
+    /// How many operations were accepted so far.
+    pub fn accepted(&self) -> usize {
+        let events = self.events.lock().expect("no writer panicked");
+        events
+            .iter()
+            .filter(|event| matches!(event.outcome, Outcome::Accepted))
+            .count()
     }
 
     /// The largest token of an accepted operation.

@@ -25,6 +25,8 @@ impl MariaDb {
         let init = "CREATE DATABASE IF NOT EXISTS test;\nCREATE USER IF NOT EXISTS test@'%';\nGRANT ALL ON *.* TO test@'%';\n";
         std::fs::write(dir.path().join("init.sql"), init).expect("our folder");
         run(Command::new("mariadb-install-db")
+            // A server that starts removes the temporary tables of all others in a shared folder.
+            .env("TMPDIR", dir.path())
             .args([
                 "--no-defaults",
                 "--auth-root-authentication-method=normal",
@@ -71,6 +73,7 @@ impl MariaDb {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         let mut command = Command::new("mariadbd");
         command
+            .env("TMPDIR", self.dir.path())
             .args([
                 "--no-defaults",
                 "--user=mysql",

@@ -14,6 +14,8 @@ use tokio::task::JoinHandle;
 pub enum Fault {
     /// The server gets it and answers; the client hears nothing but the end of the connection.
     LoseAnswer,
+    /// The server never gets it; the connection ends.
+    Cut,
     /// The server gets it when released; until then the client waits.
     Hold(Arc<Gate>),
     /// The server gets other bytes instead.
@@ -130,6 +132,7 @@ async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, rules: R
         for fault in faults_for(&rules, &bytes) {
             match fault {
                 (_, Fault::LoseAnswer) => lose.notify_one(),
+                (_, Fault::Cut) => return,
                 (_, Fault::Hold(gate)) => {
                     gate.reached.notify_one();
                     gate.open.notified().await;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use monolock_adapters::{FenceError, Resource, Stamp, Token};
 
 use super::history::{History, assert_never_back};
+use super::server::eventually;
 
 /// What every operation of a store comes to.
 pub type Result<T = (), E = FenceError> = std::result::Result<T, E>;
@@ -118,10 +119,7 @@ async fn race<S: Store>(store: &Arc<S>, resource: &Resource, base: u64, rounds: 
     let (accepted, stale, other) = history.check();
     eprintln!("race: {accepted} accepted, {stale} stale, {other} neither");
     assert!(accepted > 0 && stale > 0, "the race raced nothing");
-    assert!(
-        other * 4 < accepted + stale,
-        "too many ended without an answer"
-    );
+    assert!(other * 4 < accepted + stale, "too many ended without an answer");
     if let Some(applied) = store.applied().await {
         assert_never_back(&applied);
     }
@@ -141,14 +139,14 @@ async fn writer_of<S: Store>(
     for _ in 0..rounds {
         let stamp = resource.stamp(Token::new(tokens.fetch_add(1, Ordering::SeqCst)));
         if random.u8(0..4) == 0 {
-            let started = history.start();
+            let started = history.start(stamp.token());
             history.finish(started, stamp.token(), &store.claim(&stamp).await);
         }
         for _ in 0..random.u8(1..4) {
             for _ in 0..random.u8(0..4) {
                 tokio::task::yield_now().await;
             }
-            let started = history.start();
+            let started = history.start(stamp.token());
             let value = i64::try_from(stamp.token().get()).expect("small tokens");
             let result = store.put(&stamp, value).await;
             history.finish(started, stamp.token(), &result);
@@ -157,6 +155,38 @@ async fn writer_of<S: Store>(
             }
         }
     }
+}
+
+/// Writers that go on while the store is killed and started again: nothing accepted is lost, and order holds.
+pub async fn race_through_a_restart<S: Store>(store: Arc<S>, restart: impl Future<Output = ()>, seed: u64) {
+    let resource = Resource::guarded_by("suite").expect("a valid name");
+    let tokens = Arc::new(AtomicU64::new(1));
+    let history = Arc::new(History::of_a_store_that_may_fail());
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let (store, tokens, history) = (store.clone(), tokens.clone(), history.clone());
+        let (resource, random) = (resource.clone(), fastrand::Rng::with_seed(seed ^ writer as u64));
+        // Ended from outside.
+        writers.spawn(writer_of(store, tokens, history, resource, random, usize::MAX));
+    }
+    let accepted = async |at_least: usize| {
+        eventually("writes are accepted", async || history.accepted() > at_least).await
+    };
+    accepted(30).await;
+    restart.await;
+    accepted(history.accepted() + 30).await;
+    writers.shutdown().await;
+    let (accepted, stale, other) = history.check();
+    eprintln!("race through a restart: {accepted} accepted, {stale} stale, {other} neither");
+    if let Some(applied) = store.applied().await {
+        assert_never_back(&applied);
+    }
+    let highest = history.highest_accepted().expect("some were accepted");
+    let refused = store.put(&resource.stamp(Token::new(highest.get() - 1)), 0).await;
+    assert!(
+        matches!(refused, Err(FenceError::Stale { highest: kept, .. }) if kept >= highest),
+        "{refused:?}"
+    );
 }
 
 /// After the storm a new holder simply works.
