@@ -107,9 +107,10 @@ impl Watchdog {
             return Err(Waiting::NoTrustedClock);
         }
         let record_term = record.map_or(Term::default(), |record| record.term);
-        // A record below the remembered term comes from a backup: whose end it tells, and of what, is long past.
-        let is_current =
-            record_term >= self.known.highest_term || !self.rules.hold(Rule::OldRecordEndsNothing);
+        // A record below the remembered term or floor comes from a backup: whatever end it tells of is long past.
+        let record_floor = record.map_or(Token::ZERO, |record| record.floor);
+        let is_current = record_term >= self.known.highest_term && record_floor >= self.witness_floor
+            || !self.rules.hold(Rule::OldRecordEndsNothing);
         if let Some(proof) = &self.proof
             && is_current
             && proof
@@ -481,7 +482,6 @@ impl Watchdog {
         };
         match self.stream {
             Stream::None => false,
-            Stream::Running(_) | Stream::Ended(_) if !self.rules.hold(Rule::StreamIsOfTheActive) => true,
             Stream::Running(life) | Stream::Ended(life) => ended == Some(life),
         }
     }

@@ -76,7 +76,7 @@ pub struct Watchdog {
     pub(crate) witness_op: Option<WitnessOp>,
     pub(crate) next_reading: BootInstant,
     /// The highest floor ever read from the witness.
-    witness_floor: Token,
+    pub(crate) witness_floor: Token,
     pub(crate) promise: Option<Promise>,
     pub(crate) proof: Option<Proof>,
     pub(crate) stream: Stream,
@@ -165,12 +165,12 @@ impl Watchdog {
         Self::with_rules(config, Rules::default(), state, now)
     }
 
-    /// Like [`new`](Self::new), without one of the rules: unsafe, to show what the rule is for.
+    /// Like [`new`](Self::new), without some of the rules: unsafe, to show what they are for.
     #[cfg(feature = "model")]
     #[doc(hidden)]
     #[must_use]
-    pub fn without_rule(config: Config, rule: Rule, state: NodeState, now: BootInstant) -> Self {
-        Self::with_rules(config, Rules::without(rule), state, now)
+    pub fn without_rules(config: Config, rules: &[Rule], state: NodeState, now: BootInstant) -> Self {
+        Self::with_rules(config, Rules::without(rules), state, now)
     }
 
     fn with_rules(config: Config, rules: Rules, state: NodeState, now: BootInstant) -> Self {
@@ -250,6 +250,7 @@ impl Watchdog {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: BootInstant) {
         self.begin(now);
+        self.end_if_lapsed(now);
         self.drive(now);
     }
 
@@ -410,7 +411,8 @@ impl Watchdog {
 
     /// The snapshot of the follow stream is whole; `every_lock` is what is left of a grace of all other locks.
     ///
-    /// A peer whose gate has not opened in its term knows nothing of the locks before it: its snapshot has no end.
+    /// A peer whose gate is shut may know nothing of the locks of the last reign: it ends its snapshot only while its
+    /// gate is open.
     pub fn handle_snapshot_end(&mut self, every_lock: Option<Duration>, now: BootInstant) {
         self.begin(now);
         self.followed.handle_snapshot_end(every_lock, now);
@@ -493,9 +495,14 @@ impl Watchdog {
     /// First of all, on every input: what has lapsed is over before anything is believed.
     fn begin(&mut self, now: BootInstant) {
         self.handled_until = self.handled_until.max(now);
+        if self.rules.hold(Rule::LapsedTermIsOver) {
+            self.end_if_lapsed(now);
+        }
+    }
+
+    fn end_if_lapsed(&mut self, now: BootInstant) {
         if let Some(reign) = self.reign()
             && reign.authority_until <= now
-            && self.rules.hold(Rule::LapsedTermIsOver)
         {
             let term = reign.term;
             self.journal(JournalEntry::AuthorityLapsed { term });
