@@ -26,6 +26,7 @@ pub struct Pair {
     program: PathBuf,
     folder: PathBuf,
     ttl: Duration,
+    witness: String,
     addresses: Addresses,
     a: Option<Child>,
     b: Option<Child>,
@@ -47,22 +48,28 @@ const fn ip(node: NodeId) -> IpAddr {
 }
 
 impl Pair {
-    /// Starts both nodes of `program` with their files in `folder`.
+    /// Starts both nodes of `program` with their files in `folder`; the witness is a file there, too, unless another is
+    /// given as in `MONOLOCK_WITNESS`.
     ///
     /// # Errors
     ///
     /// When a node cannot be started.
-    pub fn start(program: &Path, folder: &Path, ttl: Duration) -> Result<Self> {
+    pub fn start(program: &Path, folder: &Path, ttl: Duration, witness: Option<&str>) -> Result<Self> {
         let addresses = Addresses {
             lock_port: free_port()?,
             peer_port: free_port()?,
             dns_port: free_port()?,
         };
+        let witness = witness.map_or_else(
+            || format!("file:{}", folder.join("witness").display()),
+            str::to_owned,
+        );
         let (program, folder) = (program.to_owned(), folder.to_owned());
         let mut pair = Self {
             program,
             folder,
             ttl,
+            witness,
             addresses,
             a: None,
             b: None,
@@ -105,10 +112,7 @@ impl Pair {
             .env("MONOLOCK_PEER_ADDRESS", format!("{peer}:{peer_port}"))
             .env("MONOLOCK_PEER_LOCK_ADDRESS", format!("{peer}:{lock_port}"))
             .env("MONOLOCK_PEER_SECRET", SECRET)
-            .env(
-                "MONOLOCK_WITNESS",
-                format!("file:{}", self.folder.join("witness").display()),
-            )
+            .env("MONOLOCK_WITNESS", &self.witness)
             .env("MONOLOCK_STATE_FILE", self.file(node, "state"))
             .env("MONOLOCK_AUTHORITY_TTL", format!("{}ms", self.ttl.as_millis()))
             .env("MONOLOCK_SERVICE_NAME", SERVICE_NAME)

@@ -34,6 +34,8 @@ pub struct Options {
     pub worker: PathBuf,
     /// The guarded resource; a SQLite file of its own when `None`.
     pub database: Option<Database>,
+    /// The witness of the pair, as in `MONOLOCK_WITNESS`; a file of its own when `None`.
+    pub witness: Option<String>,
     /// The authority period of the pair.
     pub ttl: Duration,
     /// The lease of the workers.
@@ -51,7 +53,12 @@ pub async fn run(options: &Options, say: &mut (dyn FnMut(&str) + Send)) -> Resul
     let database =
         database.unwrap_or_else(|| Database::Sqlite(folder.path().join("ledger.db").display().to_string()));
     let ledger = Ledger::open(&database).await?;
-    let pair = Pair::start(&options.failover, folder.path(), options.ttl)?;
+    let pair = Pair::start(
+        &options.failover,
+        folder.path(),
+        options.ttl,
+        options.witness.as_deref(),
+    )?;
     let client = pair.client()?;
     let workers = Workers::new(options.worker.clone(), database, options.lease);
     let mut story = Story {

@@ -9,11 +9,12 @@ use monolock_integration_tests::binaries;
 use monolock_integration_tests::postgres::Postgres;
 
 /// Plays the story of the demo; its lines are printed when a claim did not hold.
-fn play(database: Option<Database>) {
+fn play(database: Option<Database>, witness: Option<String>) {
     let options = Options {
         failover: binaries::path("monolock-failover"),
         worker: binaries::path("demo_worker"),
         database,
+        witness,
         ttl: Duration::from_secs(2),
         lease: Duration::from_secs(3),
     };
@@ -38,11 +39,12 @@ fn play(database: Option<Database>) {
 
 #[test]
 fn every_claim_of_the_demo_holds_with_a_sqlite_file() {
-    play(None);
+    play(None, None);
 }
 
 #[test]
-fn every_claim_of_the_demo_holds_with_postgresql() {
-    let postgres = Postgres::start();
-    play(Some(postgres.url().parse().expect("a ledger")));
+fn every_claim_of_the_demo_holds_with_postgresql_as_the_resource_and_as_the_witness() {
+    let (resource, witness) = (Postgres::start(), Postgres::start());
+    let database = resource.url().parse().expect("a ledger");
+    play(Some(database), Some(witness.url().to_owned()));
 }

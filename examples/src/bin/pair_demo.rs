@@ -17,6 +17,9 @@ struct Settings {
     /// The guarded resource, sqlite:PATH or postgres://...; a SQLite file of the demo's own when missing
     #[arg(long)]
     database: Option<Database>,
+    /// The witness, as in MONOLOCK_WITNESS; a file of the demo's own when missing
+    #[arg(long)]
+    witness: Option<String>,
     /// The authority period of the pair, in milliseconds
     #[arg(long, default_value_t = 1_000)]
     ttl_ms: u64,
@@ -54,6 +57,7 @@ async fn play(settings: Settings) -> Result<bool> {
         failover: beside("monolock-failover"),
         worker: beside("demo_worker"),
         database: settings.database,
+        witness: settings.witness,
         ttl: Duration::from_millis(settings.ttl_ms),
         lease: Duration::from_millis(settings.lease_ms),
     };
