@@ -17,7 +17,7 @@ pub struct OpId(pub u64);
 pub struct ReplyId(pub u64);
 
 /// What the caller must do, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Read the record; answer with [`handle_reading`](crate::Watchdog::handle_reading) within half a `ttl`.
     ReadWitness {
@@ -102,7 +102,7 @@ pub enum Action {
 }
 
 /// How the gate of a new active opens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OpenGate {
     /// The term.
     pub term: Term,
@@ -117,7 +117,7 @@ pub struct OpenGate {
 }
 
 /// Why a gate is shut: what its sessions are told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShutReason {
     /// Authority lapsed or went to the peer: `ERROR 03`.
     NotActive,
@@ -126,7 +126,7 @@ pub enum ShutReason {
 }
 
 /// The active asks its peer not to take over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PromiseRequest {
     /// The term of the active.
     pub term: Term,
@@ -139,7 +139,7 @@ pub struct PromiseRequest {
 }
 
 /// The answer to a [`PromiseRequest`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PromiseAnswer {
     /// `None`: promised. Otherwise why not.
     pub refused: Option<PromiseRefusal>,
@@ -148,7 +148,7 @@ pub struct PromiseAnswer {
 }
 
 /// Why a node does not promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PromiseRefusal {
     /// It has seen a larger term, or holds it.
     LargerTerm,
@@ -161,7 +161,7 @@ pub enum PromiseRefusal {
 }
 
 /// The outcome of [`Action::SwapWitness`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SwapOutcome {
     /// The record was swapped.
     Won,
@@ -175,7 +175,7 @@ pub enum SwapOutcome {
 }
 
 /// What the owner of the lock table says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableReport {
     /// The largest token granted in this term, or the one below the first.
     pub last_token: Token,
@@ -186,7 +186,7 @@ pub struct TableReport {
 }
 
 /// What an authenticated answer of the peer says about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerStatus {
     /// The life that answered.
     pub incarnation: Incarnation,
@@ -201,7 +201,7 @@ pub struct PeerStatus {
 }
 
 /// The argument that carries a takeover.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TakeoverBasis {
     /// The record stood still for the whole authority period.
     Silence,
@@ -230,7 +230,7 @@ impl TakeoverBasis {
 }
 
 /// Why a standby is not taking over right now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Waiting {
     /// It has not watched for a whole authority period since it started.
     ObservingAfterStart {
@@ -263,7 +263,7 @@ pub enum Waiting {
 }
 
 /// A step worth remembering.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum JournalEntry {
     /// The peer is suspected; its ports are probed.
     Suspected {

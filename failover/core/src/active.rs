@@ -16,7 +16,7 @@ use crate::timing::Timing;
 use crate::watchdog::{HandoverMode, HandoverRefused, Role, Watchdog};
 
 /// A term that this node has won, with what it knows of the register.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reign {
     pub(crate) term: Term,
     /// What the next swap expects.
@@ -33,7 +33,7 @@ impl Reign {
 }
 
 /// The swap is won; the gate opens once the state file says so.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Opening {
     pub(crate) reign: Reign,
     pub(crate) basis: TakeoverBasis,
@@ -44,7 +44,7 @@ pub(crate) struct Opening {
 }
 
 /// The gate is open.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Active {
     pub(crate) reign: Reign,
     /// The highest floor that the witness or the peer has acknowledged.
@@ -59,7 +59,7 @@ pub(crate) struct Active {
     renewal_due: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct PendingPromise {
     op: OpId,
     sent_at: BootInstant,
@@ -87,7 +87,7 @@ impl Active {
 }
 
 /// The gate is shut; the term is on its way to the peer, or to nobody.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct HandingOver {
     pub(crate) reign: Reign,
     to: Option<(NodeId, Incarnation)>,

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use monolock_protocol::{BootInstant, Lease, LockName};
 
+use crate::record::Incarnation;
+
 /// One line of the active's stream about a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LockChange {
     /// The lock was granted with this lease.
     Held {
@@ -33,7 +35,7 @@ pub enum LockChange {
 }
 
 /// Which locks a new active must not grant yet.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Hash)]
 pub struct Grace {
     /// Until when locks that are not listed are held back; `None`: they are free at once.
     pub every_lock_until: Option<BootInstant>,
@@ -42,8 +44,10 @@ pub struct Grace {
 }
 
 /// The standby's copy of who holds what, with the time of the last line heard.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct FollowedLocks {
+    /// Whose locks they are.
+    from: Option<Incarnation>,
     locks: BTreeMap<LockName, Followed>,
     /// A whole snapshot was received on the stream that is running or ended last.
     complete: bool,
@@ -52,16 +56,24 @@ pub(crate) struct FollowedLocks {
     last_heard: Option<BootInstant>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Followed {
     lease: Option<Lease>,
     grace_until: Option<BootInstant>,
 }
 
 impl FollowedLocks {
-    /// A stream starts: its snapshot replaces what was known.
-    pub(crate) fn restart(&mut self) {
-        *self = Self::default();
+    /// What a stream that starts now is going to tell.
+    pub(crate) fn of(from: Incarnation) -> Self {
+        Self {
+            from: Some(from),
+            ..Self::default()
+        }
+    }
+
+    /// Whether these are the locks of this life of the peer.
+    pub(crate) fn are_of(&self, incarnation: Incarnation) -> bool {
+        self.from == Some(incarnation)
     }
 
     pub(crate) fn handle_change(&mut self, change: LockChange, now: BootInstant) {
@@ -197,7 +209,7 @@ mod tests {
         followed.handle_snapshot_end(None, at(6));
         assert!(followed.is_live(at(10), Duration::from_millis(4)));
         assert!(!followed.is_live(at(11), Duration::from_millis(4)));
-        followed.restart();
+        let followed = FollowedLocks::of(Incarnation(8));
         assert!(!followed.is_live(at(6), Duration::from_millis(4)));
     }
 }

@@ -13,12 +13,12 @@ use crate::timing::Timing;
 /// Time is counted from *receipt*: a reading shows the record as it was at some point before it arrived. Readings
 /// too far apart did not watch what lay between them (the node was frozen, the witness out of reach), so the wait
 /// starts again: a node that slept does not call its peer silent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Observation {
     reading: Option<Reading>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reading {
     record: Option<Record>,
     sent_at: BootInstant,

@@ -91,7 +91,7 @@ impl fmt::Display for Term {
 
 /// The witness's register. Two records are the same only if every field is; `beat` grows with every swap, so that a
 /// value never comes back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Record {
     /// The format of this record: 1.
@@ -129,7 +129,7 @@ impl Record {
 }
 
 /// What a node must remember across a restart, on its own disk, before others rely on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeState {
     /// The highest term this node has heard of.

@@ -12,14 +12,14 @@ use crate::rules::Rule;
 use crate::watchdog::{Role, Watchdog};
 
 /// "I will not take over from this term until then."
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Promise {
     pub(crate) term: Term,
     pub(crate) until: BootInstant,
 }
 
 /// An argument that one life of the peer is over.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Proof {
     pub(crate) incarnation: Incarnation,
     basis: TakeoverBasis,
@@ -30,7 +30,7 @@ pub(crate) struct Proof {
 }
 
 /// The follow stream from the peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stream {
     None,
     Running(Incarnation),
@@ -38,14 +38,14 @@ pub(crate) enum Stream {
 }
 
 /// Knocking on the ports of a peer whose stream ended.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Probe {
     pending: Option<(OpId, Incarnation)>,
     next: Option<BootInstant>,
 }
 
 /// A takeover swap was sent, and its outcome may be unknown.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TakingOver {
     pub(crate) term: Term,
     basis: TakeoverBasis,
@@ -58,7 +58,7 @@ pub(crate) struct TakingOver {
 }
 
 /// One swap that may still land.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Attempt {
     pub(crate) new: Record,
     pub(crate) sent_at: BootInstant,
@@ -455,34 +455,37 @@ impl Watchdog {
 
     /// With a live stream, the locks it named; without one, every lock for the longest lease.
     fn takeover_grace(&self, taking_over: &TakingOver, now: BootInstant) -> Grace {
-        let mut grace = self.followed.grace(now);
         let tolerance = self.config.timing.renewal_interval();
-        let is_live = self.followed.is_live(taking_over.active_lived_until, tolerance);
-        if !is_live || !self.followed_the_active(taking_over) {
-            let longest = Duration::from_millis(u64::from(self.known.longest_lease_ms));
-            grace.every_lock_until = grace
-                .every_lock_until
-                .max((!longest.is_zero()).then(|| now + longest));
+        let live = self
+            .ended_life(taking_over)
+            .and_then(|life| {
+                [&self.followed, &self.followed_before]
+                    .into_iter()
+                    .find(|followed| followed.are_of(life))
+            })
+            .filter(|followed| followed.is_live(taking_over.active_lived_until, tolerance));
+        match live {
+            Some(followed) => followed.grace(now),
+            None => {
+                let longest = Duration::from_millis(u64::from(self.known.longest_lease_ms));
+                Grace {
+                    every_lock_until: (!longest.is_zero()).then(|| now + longest),
+                    ..Grace::default()
+                }
+            }
         }
-        grace
     }
 
-    /// Whether the follow stream came from the life whose term ends.
-    fn followed_the_active(&self, taking_over: &TakingOver) -> bool {
-        let Some(record) = &taking_over.expected else {
-            return false;
-        };
-        let ended = match (record.holder, taking_over.basis) {
+    /// The life of the peer whose term ends. Its successor may be running and streaming already.
+    fn ended_life(&self, taking_over: &TakingOver) -> Option<Incarnation> {
+        let record = taking_over.expected.as_ref()?;
+        match (record.holder, taking_over.basis) {
             (Some(node), TakeoverBasis::Handover) if node == self.config.node => self
                 .peer_reigned
                 .filter(|(term, _)| term.next() == record.term)
                 .map(|(_, incarnation)| incarnation),
             (Some(node), _) if node == self.config.node => None,
             (Some(_) | None, _) => Some(record.incarnation),
-        };
-        match self.stream {
-            Stream::None => false,
-            Stream::Running(life) | Stream::Ended(life) => ended == Some(life),
         }
     }
 

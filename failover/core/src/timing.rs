@@ -12,7 +12,7 @@ pub const MAX_TTL: Duration = Duration::from_secs(3_600);
 const CLOCK_RATE_PERCENT: u32 = 5;
 
 /// The authority period `ttl` and what follows from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
     ttl: Duration,
 }

@@ -42,7 +42,7 @@ use crate::standby::{Probe, Promise, Proof, Stream, TakingOver};
 use crate::timing::Timing;
 
 /// What a node knows about itself from the start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Which of the two it is.
     pub node: NodeId,
@@ -56,7 +56,7 @@ pub struct Config {
 }
 
 /// The state machine of one node; see the [module](self).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Watchdog {
     pub(crate) config: Config,
     pub(crate) rules: Rules,
@@ -82,6 +82,8 @@ pub struct Watchdog {
     pub(crate) stream: Stream,
     pub(crate) probe: Probe,
     pub(crate) followed: FollowedLocks,
+    /// What the life of the peer before told: it may have held the term when it died.
+    pub(crate) followed_before: FollowedLocks,
     pub(crate) peer: Option<(PeerStatus, BootInstant)>,
     /// The last term of the peer that the record named, and the life that held it.
     pub(crate) peer_reigned: Option<(Term, Incarnation)>,
@@ -95,7 +97,7 @@ pub struct Watchdog {
     actions: VecDeque<Action>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
     Standby,
     TakingOver(TakingOver),
@@ -105,7 +107,7 @@ pub(crate) enum Role {
 }
 
 /// The one operation at the witness that is under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WitnessOp {
     op: OpId,
     pub(crate) sent_at: BootInstant,
@@ -114,7 +116,7 @@ pub(crate) struct WitnessOp {
 }
 
 /// A node's role as others see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RoleName {
     /// The gate is shut; it watches.
     Standby,
@@ -140,7 +142,7 @@ impl RoleName {
 }
 
 /// A snapshot for people and dashboards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
     /// The role.
     pub role: RoleName,
@@ -194,6 +196,7 @@ impl Watchdog {
             stream: Stream::None,
             probe: Probe::default(),
             followed: FollowedLocks::default(),
+            followed_before: FollowedLocks::default(),
             peer: None,
             peer_reigned: None,
             trusted_epoch: None,
@@ -394,7 +397,10 @@ impl Watchdog {
     pub fn handle_stream_started(&mut self, incarnation: Incarnation, now: BootInstant) {
         self.begin(now);
         self.stream = Stream::Running(incarnation);
-        self.followed.restart();
+        let followed = std::mem::replace(&mut self.followed, FollowedLocks::of(incarnation));
+        if !followed.are_of(incarnation) {
+            self.followed_before = followed;
+        }
         self.handle_peer_alive(incarnation);
         self.drive(now);
     }
@@ -734,7 +740,8 @@ impl Watchdog {
         self.observation.restart(now);
         self.next_reading = now;
         self.proof = None;
-        self.followed.restart();
+        self.followed = FollowedLocks::default();
+        self.followed_before = FollowedLocks::default();
     }
 }
 
@@ -742,7 +749,7 @@ impl Watchdog {
 const MAX_AWAITING_DISK: usize = 16;
 
 /// What a handover is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HandoverMode {
     /// Only to a peer that is ready.
     ToPeer,

@@ -621,7 +621,7 @@ fn a_takeover_with_a_live_stream_holds_back_the_locks_it_named() {
 
 /// The stream of a life that never was the active of that term knows none of its locks.
 #[test]
-fn a_stream_from_another_life_than_the_one_that_held_the_term_is_not_live() {
+fn an_active_that_died_and_came_back_at_once_has_its_own_locks_held_back_and_no_others() {
     let mut b = standby();
     b.hears(2_001, |watchdog, now| {
         watchdog.handle_stream_started(Incarnation(7), now);
@@ -638,6 +638,33 @@ fn a_stream_from_another_life_than_the_one_that_held_the_term_is_not_live() {
         watchdog.handle_stream_started(Incarnation(8), now);
     });
     b.hears(2_011, |watchdog, now| watchdog.handle_snapshot_end(None, now));
+    b.watches(3_200, Some(&of_a(10)));
+    b.does(&["note: take 5 by silence", "swap 4.10 a7 -> 5.11 b9 floor 505"]);
+    b.hears(3_201, |watchdog, now| watchdog.handle_stream_beat(now));
+    b.wins(3_210);
+    b.persisted(3_215, true);
+    b.does(&[
+        "persist 5 floor 510",
+        "open 5: tokens 500..505, until 4160, grace x 12210",
+        "note: active in 5 by silence",
+        "fence 4",
+        "publish 5",
+        "ask table",
+    ]);
+}
+
+#[test]
+fn a_stream_from_another_life_than_the_one_that_held_the_term_is_not_live() {
+    let mut b = standby();
+    b.hears(2_001, |watchdog, now| {
+        watchdog.handle_stream_started(Incarnation(8), now);
+    });
+    b.hears(2_002, |watchdog, now| {
+        watchdog.handle_lock_change(held("x", 9_000), now)
+    });
+    b.does(&["persist 4 floor 510"]);
+    b.persisted(2_003, true);
+    b.hears(2_004, |watchdog, now| watchdog.handle_snapshot_end(None, now));
     b.watches(3_200, Some(&of_a(10)));
     b.does(&["note: take 5 by silence", "swap 4.10 a7 -> 5.11 b9 floor 505"]);
     b.hears(3_201, |watchdog, now| watchdog.handle_stream_beat(now));
