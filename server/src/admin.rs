@@ -1,21 +1,23 @@
-//! The admin API.
+//! The admin API and the operator's page.
 
 mod guard;
+mod page;
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router, middleware};
 use monolock_core::{ClaimId, ForceRelease, LockView, Now};
-use monolock_protocol::{BootInstant, Glob, LockName};
+use monolock_protocol::{BootInstant, Glob, LockName, Token};
 use serde::{Deserialize, Serialize};
 
-use crate::clock::rfc3339;
+use crate::clock::{now, rfc3339};
 use crate::config::{AuditTarget, Config};
+use crate::metrics::Figures;
 use crate::server::Shared;
 use crate::session::Session;
 use guard::Guard;
@@ -24,7 +26,9 @@ use guard::Guard;
 pub(crate) fn router(shared: Arc<Shared>, extra: Router) -> Router {
     let guard = Arc::new(Guard::new(&shared));
     Router::new()
+        .route("/", get(page::page))
         .route("/api/info", get(info))
+        .route("/api/metrics", get(metrics))
         .route("/api/locks", get(locks))
         .route("/api/locks/{name}", get(lock))
         .route("/api/locks/{name}/release", post(release))
@@ -50,6 +54,13 @@ async fn info(State(shared): State<Arc<Shared>>) -> Json<Info> {
         config: ShownConfig::from(&shared.config),
         locks: report.locks,
         sessions: shared.metrics.connections_active.get(),
+    })
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Json<ShownMetrics> {
+    Json(ShownMetrics {
+        time: rfc3339(now().wall),
+        figures: shared.metrics.figures(&shared.owner.report()),
     })
 }
 
@@ -81,19 +92,33 @@ async fn lock(State(shared): State<Arc<Shared>>, name: Result<Path<String>, Path
     }
 }
 
-async fn release(State(shared): State<Arc<Shared>>, name: Result<Path<String>, PathRejection>) -> Response {
+async fn release(
+    State(shared): State<Arc<Shared>>,
+    name: Result<Path<String>, PathRejection>,
+    condition: Result<Query<Condition>, QueryRejection>,
+) -> Response {
     let Some(name) = name.ok().and_then(|Path(name)| LockName::new(&name).ok()) else {
         return not_found("no such lock");
     };
-    let done = shared
-        .owner
-        .step(|table, now| table.handle_force_release(&name, now));
+    let Ok(Query(Condition { token })) = condition else {
+        return problem(StatusCode::BAD_REQUEST, "token is not a number");
+    };
+    let done = shared.owner.step(|table, now| {
+        let holder = table.lock(&name).and_then(|lock| lock.holder);
+        let is_meant =
+            token.is_none_or(|token| holder.is_some_and(|holder| holder.token == Token::new(token)));
+        is_meant.then(|| table.handle_force_release(&name, now))
+    });
     match done {
-        ForceRelease::Released(_) | ForceRelease::GraceEnded => {
+        Some(done @ (ForceRelease::Released(_) | ForceRelease::GraceEnded)) => {
             tracing::info!(lock = %name, ?done, "an operator released a lock");
             Json(Done { ok: true }).into_response()
         }
-        ForceRelease::NotHeld => not_found("nobody holds this lock"),
+        Some(ForceRelease::NotHeld) => not_found("nobody holds this lock"),
+        None => problem(
+            StatusCode::CONFLICT,
+            "the holder with this token no longer has the lock",
+        ),
     }
 }
 
@@ -136,6 +161,19 @@ struct Done {
 struct Filter {
     #[serde(rename = "match")]
     pattern: Option<String>,
+}
+
+/// Releases only the holder with this token: not one that came while an operator made up his mind.
+#[derive(Deserialize)]
+struct Condition {
+    token: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ShownMetrics {
+    time: String,
+    #[serde(flatten)]
+    figures: Figures,
 }
 
 #[derive(Serialize)]

@@ -1,5 +1,6 @@
 //! The metrics, under the names of the contract, in a registry of this one server.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use prometheus::proto::{Metric, MetricFamily, MetricType, Summary as SummaryValu
 use prometheus::{
     Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder,
 };
+use serde::Serialize;
 
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -127,6 +129,28 @@ impl Metrics {
         String::from_utf8(text).expect("the encoder writes text")
     }
 
+    /// The few that the operator's page draws, as numbers.
+    pub(crate) fn figures(&self, report: &Report) -> Figures {
+        let released = |reason: ReleaseReason| {
+            let count = self.releases.with_label_values(&[reason.as_str()]).get();
+            (reason.as_str(), count)
+        };
+        let sent = |code| {
+            self.protocol_errors
+                .with_label_values(&[&error_label(code)])
+                .get()
+        };
+        Figures {
+            connections_active: self.connections_active.get(),
+            locks_held: report.held,
+            waiters: report.waiting,
+            acquires_total: self.acquires.get(),
+            heartbeats_total: self.heartbeats.get(),
+            protocol_errors_total: SENT_CODES.into_iter().map(sent).sum(),
+            releases_total: ReleaseReason::ALL.into_iter().map(released).collect(),
+        }
+    }
+
     /// A dashboard must not have to tell zero from missing.
     fn show_every_series(&self) {
         for reason in ReleaseReason::ALL {
@@ -136,6 +160,18 @@ impl Metrics {
             self.protocol_errors.with_label_values(&[&error_label(code)]);
         }
     }
+}
+
+/// Named as the metrics are, without the common prefix.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figures {
+    connections_active: i64,
+    locks_held: usize,
+    waiters: usize,
+    acquires_total: u64,
+    heartbeats_total: u64,
+    protocol_errors_total: u64,
+    releases_total: BTreeMap<&'static str, u64>,
 }
 
 fn error_label(code: ErrorCode) -> String {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{ServerProcess, http, json};
+use common::{ServerProcess, exchange, http, json};
 use monolock_protocol::ErrorCode;
 use monolock_protocol::frame::ServerFrame;
 
@@ -104,6 +104,76 @@ fn a_forced_release_tells_the_holder_and_promotes_the_next() {
         404
     );
     assert_eq!(server.metric("monolock_releases_total{reason=\"force\"}"), 1.0);
+}
+
+#[test]
+fn a_release_that_names_a_token_spares_every_other_holder() {
+    let server = ServerProcess::start(&[]);
+    let (mut holder, token) = server.hold("a", 60_000);
+    let release = |token: &str| {
+        http(
+            server.admin_addr,
+            "POST",
+            &format!("/api/locks/a/release?token={token}"),
+            &[],
+        )
+        .0
+    };
+    assert_eq!(release(&(token.get() - 1).to_string()), 409);
+    assert_eq!(release("many"), 400);
+    assert_eq!(holder.heartbeat(), ServerFrame::Acquired(token));
+    assert_eq!(release(&token.get().to_string()), 200);
+    holder.expect_error(ErrorCode::ClosedByAdministrator);
+    assert_eq!(release(&token.get().to_string()), 409, "nobody holds it");
+}
+
+#[test]
+fn metrics_are_given_as_numbers_too() {
+    let server = ServerProcess::start(&[]);
+    let (mut holder, _) = server.hold("a", 60_000);
+    let _waiter = server.queue("a", 60_000);
+    holder.heartbeat();
+    http(server.admin_addr, "POST", "/api/locks/a/release", &[]);
+    holder.expect_error(ErrorCode::ClosedByAdministrator);
+    let mut metrics = json(server.admin_addr, "/api/metrics");
+    let time = metrics["time"].take();
+    assert!(time.as_str().is_some_and(|time| time.ends_with('Z')));
+    let expected = serde_json::json!({
+        "time": null,
+        "connections_active": metrics["connections_active"],
+        "locks_held": 1,
+        "waiters": 0,
+        "acquires_total": 2,
+        "heartbeats_total": 1,
+        "protocol_errors_total": 1,
+        "releases_total": {"graceful": 0, "expired": 0, "io_timeout": 0, "force": 1},
+    });
+    assert_eq!(metrics, expected);
+}
+
+#[test]
+fn the_page_comes_under_a_strict_policy() {
+    let server = ServerProcess::start(&[]);
+    let answer = exchange(server.admin_addr, "GET", "/", &[]).expect("an HTTP answer");
+    let (head, page) = answer.split_once("\r\n\r\n").expect("a body");
+    let head = head.to_ascii_lowercase();
+    for header in [
+        "content-security-policy: default-src 'none'; style-src 'sha256-",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+        "content-type: text/html",
+    ] {
+        assert!(head.contains(header), "{header} in {head}");
+    }
+    assert!(!head.contains("unsafe"), "{head}");
+    for outside in ["http://", "https://", "src=", " on"] {
+        let markup = page
+            .split("<style>")
+            .next()
+            .expect("the head")
+            .replace("http://www.w3.org/2000/svg", "");
+        assert!(!markup.contains(outside), "{outside}");
+    }
 }
 
 #[test]

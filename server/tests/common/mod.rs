@@ -371,6 +371,22 @@ pub fn try_http(
     path: &str,
     headers: &[(&str, &str)],
 ) -> std::io::Result<(u16, String)> {
+    let answer = exchange(address, method, path, headers)?;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    match (status, body) {
+        (Some(status), Some(body)) => Ok((status, body)),
+        _ => Err(std::io::Error::new(ErrorKind::InvalidData, answer)),
+    }
+}
+
+/// The whole answer, head and body.
+pub fn exchange(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
@@ -383,12 +399,7 @@ pub fn try_http(
     stream.write_all(format!("{request}Content-Length: 0\r\n\r\n").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-    match (status, body) {
-        (Some(status), Some(body)) => Ok((status, body)),
-        _ => Err(std::io::Error::new(ErrorKind::InvalidData, answer)),
-    }
+    Ok(answer)
 }
 
 pub fn json(address: SocketAddr, path: &str) -> serde_json::Value {
