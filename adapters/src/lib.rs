@@ -60,7 +60,8 @@
 //! - Help if tokens do not increase. A lock service that loses its state and starts again at 1 locks everybody out until
 //!   it is past the largest number seen: safe, and loud.
 //! - Survive a store that forgets. Do not delete rows of the fence table, tombstones, or keys in Redis, and mind
-//!   restores from a backup: a restored store knows only older tokens, until the next holder claims.
+//!   restores from a backup and replicas that were behind when they took over: such a store knows only older tokens, until
+//!   the next holder claims.
 
 #![cfg_attr(
     not(all(

@@ -1,4 +1,4 @@
-//! MySQL 8.0.29 or later, and MariaDB 10.3 or later; tables must be InnoDB's.
+//! MySQL 8.0.29 or later, and MariaDB 10.3 or later; tables must be InnoDB's. The tests run against MariaDB.
 //!
 //! ```no_run
 //! use monolock_adapters::mysql::{Change, Fence, GuardedTable, Row, TableName};

@@ -302,19 +302,40 @@ async fn the_self_test_refuses_an_endpoint_that_ignores_conditions() {
     let server = MiniStack::start().await;
     let proxy = Proxy::start(server.port()).await;
     let objects = Objects::new(client_at(proxy.port()), BUCKET);
-    proxy.always("if-match:", Fault::Replace("x-"));
+    proxy.always_after(0, "if-match:", Fault::Replace("x-"));
     let refused = objects.self_test("probe/").await;
     assert!(
         matches!(refused, Err(SelfTestError::IgnoresIfMatch)),
         "{refused:?}"
     );
-    proxy.always("if-none-match:", Fault::Replace("x-"));
+    proxy.always_after(0, "if-none-match:", Fault::Replace("x-"));
     let refused = objects.self_test("probe/").await;
     assert!(
         matches!(refused, Err(SelfTestError::IgnoresIfNoneMatch)),
         "{refused:?}"
     );
 }
+
+/// Conditions that hold for one writer at a time, and not for several: they are ignored once the races begin.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_self_test_refuses_an_endpoint_that_is_not_atomic() {
+    let server = MiniStack::start().await;
+    for header in ["If-None-Match", "If-Match"] {
+        let proxy = Proxy::start(server.port()).await;
+        let objects = Objects::new(client_at(proxy.port()), BUCKET);
+        proxy.always_after(SEQUENTIAL_CONDITIONS, &format!("{header}:"), Fault::Replace("x-"));
+        match objects.self_test("probe/").await {
+            Err(SelfTestError::TwoWinners {
+                winners: 2..,
+                condition,
+            }) => assert_eq!(condition, header),
+            other => panic!("{header}: {other:?}"),
+        }
+    }
+}
+
+/// How many requests with each condition the self-test sends before it lets writers race.
+const SEQUENTIAL_CONDITIONS: usize = 3;
 
 /// Two ways to one server; the second leads through a proxy.
 async fn fast_and_slow(server: &MiniStack) -> (Objects, Objects, Proxy) {

@@ -89,7 +89,7 @@ impl MariaDb {
         let mut ended = false;
         eventually("MariaDB starts", async || {
             ended = server.has_ended();
-            ended || self.is_ready()
+            ended || (server.listens_on(port) && self.is_ready())
         })
         .await;
         if ended {

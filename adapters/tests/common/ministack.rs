@@ -84,7 +84,7 @@ impl MiniStack {
         let mut ended = false;
         eventually("MiniStack starts", async || {
             ended = server.has_ended();
-            ended || client.list_buckets().send().await.is_ok()
+            ended || (server.listens_on(port) && client.list_buckets().send().await.is_ok())
         })
         .await;
         if ended {

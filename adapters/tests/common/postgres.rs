@@ -107,7 +107,7 @@ impl Postgres {
         let mut ended = false;
         eventually("PostgreSQL starts", async || {
             ended = server.has_ended();
-            ended || self.is_ready(port)
+            ended || (server.listens_on(port) && self.is_ready(port))
         })
         .await;
         if ended {

@@ -44,6 +44,8 @@ struct Rule {
     /// Text that the request must contain, in any case.
     needle: String,
     fault: Fault,
+    /// How many such requests pass untouched before.
+    skip: usize,
     once: bool,
 }
 
@@ -78,12 +80,12 @@ impl Proxy {
 
     /// Does this to the next request that contains the text.
     pub fn once(&self, needle: &str, fault: Fault) {
-        self.add(needle, fault, true);
+        self.add(needle, fault, 0, true);
     }
 
-    /// Does this to every request that contains the text.
-    pub fn always(&self, needle: &str, fault: Fault) {
-        self.add(needle, fault, false);
+    /// Does this to every request that contains the text, but for the first ones.
+    pub fn always_after(&self, skip: usize, needle: &str, fault: Fault) {
+        self.add(needle, fault, skip, false);
     }
 
     /// True when each single fault has happened.
@@ -91,10 +93,11 @@ impl Proxy {
         self.rules.lock().expect("no panic").iter().all(|rule| !rule.once)
     }
 
-    fn add(&self, needle: &str, fault: Fault, once: bool) {
+    fn add(&self, needle: &str, fault: Fault, skip: usize, once: bool) {
         let rule = Rule {
             needle: needle.to_ascii_lowercase(),
             fault,
+            skip,
             once,
         };
         self.rules.lock().expect("no panic").push(rule);
@@ -150,12 +153,17 @@ async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, rules: R
 fn faults_for(rules: &Rules, bytes: &[u8]) -> Vec<(usize, Fault)> {
     let lower = bytes.to_ascii_lowercase();
     let mut found = Vec::new();
-    rules.lock().expect("no panic").retain(|rule| {
+    rules.lock().expect("no panic").retain_mut(|rule| {
         let at = lower
             .windows(rule.needle.len())
             .position(|window| window == rule.needle.as_bytes());
-        found.extend(at.map(|at| (at, rule.fault.clone())));
-        at.is_none() || !rule.once
+        let Some(at) = at else { return true };
+        if rule.skip > 0 {
+            rule.skip -= 1;
+            return true;
+        }
+        found.push((at, rule.fault.clone()));
+        !rule.once
     });
     found
 }

@@ -63,7 +63,7 @@ impl RedisServer {
         let mut ended = false;
         eventually("Redis starts", async || {
             ended = server.has_ended();
-            ended || is_ready(port).await
+            ended || (server.listens_on(port) && is_ready(port).await)
         })
         .await;
         if ended {

@@ -73,7 +73,7 @@ impl Rgw {
                 "{}",
                 std::fs::read_to_string(path.join("rgw.out")).unwrap_or_default()
             );
-            client.create_bucket().bucket(BUCKET).send().await.is_ok()
+            gateway.listens_on(port) && client.create_bucket().bucket(BUCKET).send().await.is_ok()
         })
         .await;
         Self {

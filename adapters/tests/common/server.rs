@@ -1,7 +1,7 @@
 //! Server processes that a test starts from local binaries and ends by their own id.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -29,6 +29,24 @@ impl Server {
     /// True once the process has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child of ours").is_some()
+    }
+
+    /// True when this very process, and not somebody else's, listens on the port.
+    pub fn listens_on(&self, port: u16) -> bool {
+        let Ok(files) = std::fs::read_dir(format!("/proc/{}/fd", self.id())) else {
+            return false;
+        };
+        let sockets: Vec<_> = files
+            .filter_map(|file| std::fs::read_link(file.ok()?.path()).ok())
+            .collect();
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
+        let mut inodes = table.lines().filter_map(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+            (local.ends_with(&format!(":{port:04X}")) && *state == LISTENING)
+                .then(|| format!("socket:[{inode}]"))
+        });
+        inodes.any(|inode| sockets.contains(&PathBuf::from(inode)))
     }
 
     /// Ends it as a power cut would.
@@ -65,11 +83,17 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// A port that was free a moment ago. Whoever uses it must be ready to lose it and ask again.
+/// A port that was free a moment ago, below those that the system hands out by itself. Whoever uses it must be ready to
+/// lose it and ask again.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("some port is free");
-    listener.local_addr().expect("bound").port()
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    std::iter::repeat_with(|| fastrand::u16(10_000..32_000))
+        .find(is_free)
+        .expect("some port is free")
 }
+
+/// The state of a listening socket in the kernel's table.
+const LISTENING: &str = "0A";
 
 /// Waits until the condition holds, up to 30 seconds.
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
