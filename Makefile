@@ -8,7 +8,7 @@ TARGET    := $(or $(CARGO_TARGET_DIR),target)
 WORKSPACE := --workspace --all-features --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build setup lint fmt clippy docs rules clean-test
+.PHONY: help demo test build setup lint fmt clippy docs rules fuzz clean-test
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -39,6 +39,17 @@ docs:
 
 rules:
 	@.ci/dependency-rules
+
+FUZZ_SECONDS ?= 180
+
+fuzz: ## Fuzz every target for FUZZ_SECONDS each (needs cargo-fuzz and a nightly toolchain)
+	@for target in fuzz/fuzz_targets/*.rs; do \
+		name=$$(basename $$target .rs); \
+		grep -q "name = \"$$name\"" fuzz/Cargo.toml || continue; \
+		mkdir -p fuzz/corpus/$$name; \
+		$(CARGO) +nightly fuzz run $$name fuzz/corpus/$$name fuzz/seeds/$$name -- \
+			-max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
 
 clean-test: ## Remove what the tests left outside cargo's own files: tools, images, containers
 	@integration-tests/setup --clean
