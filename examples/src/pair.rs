@@ -12,6 +12,7 @@ use monolock_failover::core::NodeId;
 use monolock_failover::journal::JournalLine;
 use monolock_failover::operator::{self, PairStatus};
 use monolock_failover::peer::PeerSecret;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 /// The name that clients know.
@@ -124,7 +125,9 @@ impl Pair {
         command
     }
 
-    fn file(&self, node: NodeId, what: &str) -> PathBuf {
+    /// A file of a node's: its `state`, `journal` or `log`.
+    #[must_use]
+    pub fn file(&self, node: NodeId, what: &str) -> PathBuf {
         self.folder.join(format!("{node}.{what}"))
     }
 
@@ -148,6 +151,50 @@ impl Pair {
             .kill()
             .await
             .with_context(|| format!("cannot kill node {node}"))
+    }
+
+    /// Stops a node in its tracks, without its knowing.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn freeze(&mut self, node: NodeId) -> Result<()> {
+        self.signal(node, Signal::STOP)
+    }
+
+    /// Lets a frozen node run on.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run.
+    pub fn thaw(&mut self, node: NodeId) -> Result<()> {
+        self.signal(node, Signal::CONT)
+    }
+
+    /// Asks a node to stop, and waits until it has.
+    ///
+    /// # Errors
+    ///
+    /// When it does not run, or does not stop within a minute with exit code 0.
+    pub async fn terminate(&mut self, node: NodeId) -> Result<()> {
+        self.signal(node, Signal::TERM)?;
+        let Some(mut child) = self.child(node).take() else {
+            bail!("node {node} does not run")
+        };
+        let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+        let status = ended.with_context(|| format!("node {node} has not stopped within a minute"))??;
+        if status.success() {
+            Ok(())
+        } else {
+            bail!("node {node} ended with {status}")
+        }
+    }
+
+    fn signal(&mut self, node: NodeId, signal: Signal) -> Result<()> {
+        let id = self.child(node).as_ref().and_then(Child::id);
+        let pid = id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let pid = pid.with_context(|| format!("node {node} does not run"))?;
+        kill_process(pid, signal).with_context(|| format!("cannot signal node {node}"))
     }
 
     /// The service's name and port, as a client is told.

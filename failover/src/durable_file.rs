@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a file was not replaced, and whether it may have been all the same.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,62 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), ReplaceError> {
     std::fs::rename(&temporary, path).map_err(ReplaceError::Unchanged)?;
     sync_folder_of(path).map_err(ReplaceError::InDoubt)
 }
+
+/// New content for a file, on the disk under a name of its own. Dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    temporary: PathBuf,
+}
+
+/// Writes content that shall replace the file at `path`; several writers may do so at a time.
+pub(crate) fn stage(path: &Path, content: &[u8]) -> io::Result<Staged> {
+    static STAGED: AtomicU64 = AtomicU64::new(0);
+    let number = STAGED.fetch_add(1, Ordering::Relaxed);
+    let staged = Staged {
+        temporary: beside(path, &format!("{STAGED_SUFFIX}{}.{number}", std::process::id())),
+    };
+    write_synced(&staged.temporary, content)?;
+    Ok(staged)
+}
+
+impl Staged {
+    /// Puts it in the place of the file at `path`, for all to see; [`sync_folder_of`] makes that durable.
+    pub(crate) fn replace(self, path: &Path) -> Result<(), ReplaceError> {
+        std::fs::rename(&self.temporary, path).map_err(ReplaceError::Unchanged)
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // After a rename there is nothing to remove.
+        let _ = std::fs::remove_file(&self.temporary);
+    }
+}
+
+/// Removes what was staged for the file at `path` and never took its place.
+pub(crate) fn remove_staged(path: &Path) -> io::Result<()> {
+    let Some(name) = path.file_name() else {
+        return Ok(());
+    };
+    let mut prefix = OsString::from(name);
+    prefix.push(STAGED_SUFFIX);
+    for entry in std::fs::read_dir(folder_of(path))? {
+        let entry = entry?;
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(prefix.as_encoded_bytes())
+        {
+            match std::fs::remove_file(entry.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+const STAGED_SUFFIX: &str = ".new.";
 
 /// The path next to `path` whose name ends in `suffix`.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -47,10 +104,14 @@ fn write_synced(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-fn sync_folder_of(path: &Path) -> io::Result<()> {
-    let folder = match path.parent() {
+/// Makes the names in the folder of `path` durable.
+pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    File::open(folder_of(path))?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
-    File::open(folder)?.sync_all()
+    }
 }

@@ -15,8 +15,9 @@ fn play(database: Option<Database>, witness: Option<String>) {
         worker: binaries::path("demo_worker"),
         database,
         witness,
-        ttl: Duration::from_secs(2),
-        lease: Duration::from_secs(3),
+        // Long enough for a busy machine, as in `pair.rs`.
+        ttl: Duration::from_secs(3),
+        lease: Duration::from_secs(4),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -57,6 +57,8 @@ pub(super) enum Input {
     FollowEnded,
     /// An operator asks for a handover, and the peer was just asked how it stands.
     HandoverAsked { reply: Reply<BeginHandoverResponse> },
+    /// The node is to stop, and the peer was just asked how it stands.
+    StopAsked,
     /// The standby has had its time to hear the end of the stream.
     FlushOver { mark: u64 },
     /// A handover that was asked for has ended, as far as this node can see.
@@ -94,6 +96,9 @@ pub(super) struct Driver {
     pub(super) promise_replies: HashMap<ReplyId, Reply<PromiseResponse>>,
     next_reply: u64,
     pub(super) handover_replies: Vec<Reply<BeginHandoverResponse>>,
+    stopping: bool,
+    /// The peer's gate was open when the stream that is followed began.
+    follows_open_gate: bool,
     /// The mark that a handover waits for.
     pub(super) flushing: Option<u64>,
 }
@@ -132,6 +137,8 @@ impl Driver {
             promise_replies: HashMap::new(),
             next_reply: 0,
             handover_replies: Vec::new(),
+            stopping: false,
+            follows_open_gate: false,
             flushing: None,
         }
     }
@@ -148,15 +155,17 @@ impl Driver {
         self.watchdog
             .handle_clock(Some(wall_now().unix_seconds()), boot_now());
         self.perform_all();
-        let mut stopping = false;
-        while !(stopping && self.has_given_up_its_term()) {
+        let mut asked_to_stop = false;
+        while !(self.stopping && self.has_given_up_its_term()) {
             let due = self.watchdog.poll_timeout();
             tokio::select! {
                 biased;
                 () = timer.sleep_until(due) => self.watchdog.handle_timeout(boot_now()),
-                () = stop.cancelled(), if !stopping => {
-                    stopping = true;
-                    self.begin_stop();
+                () = stop.cancelled(), if !asked_to_stop => {
+                    asked_to_stop = true;
+                    tracing::info!("stopping");
+                    self.server.set_ready(false);
+                    self.ask_peer_before(Input::StopAsked);
                 }
                 Some(input) = inputs.recv() => self.handle_input(input),
                 Some(call) = calls.recv() => self.handle_call(call),
@@ -185,8 +194,7 @@ impl Driver {
     }
 
     fn begin_stop(&mut self) {
-        tracing::info!("stopping");
-        self.server.set_ready(false);
+        self.stopping = true;
         // Not being active is no obstacle to stopping.
         let _not_active = self
             .watchdog
@@ -231,6 +239,7 @@ impl Driver {
             Input::Followed(event) => self.handle_followed(&event, now),
             Input::FollowEnded => self.watchdog.handle_stream_ended(now),
             Input::HandoverAsked { reply } => self.begin_handover(reply, now),
+            Input::StopAsked => self.begin_stop(),
             Input::FlushOver { mark } => self.flushed(mark),
             Input::HandoverSettled(response) => {
                 for reply in self.handover_replies.drain(..) {
@@ -253,9 +262,15 @@ impl Driver {
             return self.watchdog.handle_lock_change(change, now);
         }
         match event {
-            FollowEvent::Snapshot { incarnation, .. } => {
-                self.watchdog.handle_stream_started(*incarnation, now)
+            FollowEvent::Snapshot {
+                incarnation, active, ..
+            } => {
+                self.follows_open_gate = *active;
+                self.watchdog.handle_stream_started(*incarnation, now);
             }
+            // What a node holds while its gate is shut says nothing about what it will have granted when it dies: it
+            // ends this stream when the gate opens, and the next begins with what counts.
+            FollowEvent::SnapshotEnd { .. } if !self.follows_open_gate => {}
             FollowEvent::SnapshotEnd {
                 every_lock_free_after_ms,
                 ..
@@ -309,26 +324,22 @@ impl Driver {
                     reason,
                 }));
             }
-            PeerCall::BeginHandover { reply, .. } => self.ask_peer_before_handover(reply),
+            PeerCall::BeginHandover { reply, .. } => self.ask_peer_before(Input::HandoverAsked { reply }),
         }
     }
 
-    /// The last answer may be from before the peer was ready.
-    fn ask_peer_before_handover(&self, reply: Reply<BeginHandoverResponse>) {
+    /// Before a handover: the last answer may be from before the peer was ready.
+    fn ask_peer_before(&self, then: Input) {
         let (peer, inputs) = (Arc::clone(&self.peer), self.inputs.clone());
         self.tasks
             .spawn(self.stopped.clone().run_until_cancelled_owned(async move {
                 if let Ok(answer) = peer.status().await {
                     let status = Box::new(answer.value);
-                    let _ = inputs
-                        .send(Input::PeerStatus {
-                            status,
-                            sent: answer.sent,
-                        })
-                        .await;
+                    let sent = answer.sent;
+                    let _ = inputs.send(Input::PeerStatus { status, sent }).await;
                 }
-                // Without a watchdog, the reply is dropped, which answers that this node is not able to.
-                let _ = inputs.send(Input::HandoverAsked { reply }).await;
+                // Without a watchdog, a reply is dropped, which answers that this node is not able to.
+                let _ = inputs.send(then).await;
             }));
     }
 

@@ -63,14 +63,19 @@ pub(super) async fn follow(
     longest_silence: Duration,
 ) {
     loop {
-        if let Ok(stream) = peer.follow().await
-            && pass_on(stream, &peer, &inputs, longest_silence).await.is_err()
-        {
-            return;
+        match peer.follow().await {
+            // A node ends its streams when its gate opens: nothing it grants until the next one is heard of.
+            Ok(stream) => match pass_on(stream, &peer, &inputs, longest_silence).await {
+                Ok(()) => sleep(AFTER_AN_END).await,
+                Err(Stopped) => return,
+            },
+            Err(_) => sleep(retry_after).await,
         }
-        sleep(retry_after).await;
     }
 }
+
+/// Between the end of a stream and the next attempt.
+const AFTER_AN_END: Duration = Duration::from_millis(10);
 
 /// The watchdog is gone.
 struct Stopped;

@@ -1,10 +1,11 @@
 //! A file on one machine as the witness: for the demo, for tests, and for two nodes that share a disk that keeps
 //! `flock` and `rename` true (a local file system; not NFS).
 //!
-//! Every operation holds an exclusive lock on a file beside the record, so the compare and the write are one step. The
-//! kernel drops the lock of a process that dies, and the record is replaced by a rename, so that a process that dies
-//! in between leaves the old record or the new one. A process that is frozen in between keeps the lock: the other
-//! node then waits a bounded time and gets [`WitnessError::Unreachable`].
+//! The record is replaced by a rename, so that a reader sees the old one or the new one and needs no lock, and a process
+//! that dies leaves one of them. A swap compares and renames under an exclusive lock on a file beside the record; the new
+//! record is on the disk before the lock is taken, so that it is held for some microseconds only. The kernel drops the
+//! lock of a process that dies. One that is frozen just there keeps it: the other node's swaps then wait a bounded time
+//! and fail with [`WitnessError::Unreachable`] until it runs or dies.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -40,9 +41,13 @@ impl FileWitness {
             path: path.into(),
             lock_wait: Self::LOCK_WAIT,
         };
-        let _lock = file.lock()?;
+        let lock = file.lock()?;
         file.read()?;
         file.try_writing()?;
+        // What a process left that died in the middle of a swap. One that is in the middle of it now fails, and is not
+        // done: it is tried again.
+        durable_file::remove_staged(&file.path).map_err(|error| file.unwritable(&error))?;
+        drop(lock);
         Ok(Self { file: Arc::new(file) })
     }
 
@@ -61,11 +66,7 @@ impl Witness for FileWitness {
     fn read(&self) -> BoxFuture<'_, Result<Option<Record>, WitnessError>> {
         let file = Arc::clone(&self.file);
         Box::pin(async move {
-            let ended = tokio::task::spawn_blocking(move || {
-                let _lock = file.lock()?;
-                file.read()
-            });
-            match ended.await {
+            match tokio::task::spawn_blocking(move || file.read()).await {
                 Ok(result) => result,
                 Err(error) => Err(self.file.unreachable(error)),
             }
@@ -93,7 +94,11 @@ struct RecordFile {
 
 impl RecordFile {
     fn swap(&self, expected: Option<&Record>, new: &Record) -> SwapOutcome {
-        let _lock = match self.lock() {
+        let staged = match durable_file::stage(&self.path, &encode_record(new)) {
+            Ok(staged) => staged,
+            Err(error) => return SwapOutcome::Failed(self.unwritable(&error)),
+        };
+        let lock = match self.lock() {
             Ok(lock) => lock,
             Err(error) => return SwapOutcome::Failed(error),
         };
@@ -104,7 +109,10 @@ impl RecordFile {
         if current.as_ref() != expected {
             return SwapOutcome::Lost { current };
         }
-        match durable_file::replace(&self.path, &encode_record(new)) {
+        let replaced = staged.replace(&self.path);
+        drop(lock);
+        match replaced.and_then(|()| durable_file::sync_folder_of(&self.path).map_err(ReplaceError::InDoubt))
+        {
             Ok(()) => SwapOutcome::Won,
             Err(ReplaceError::Unchanged(error)) => SwapOutcome::Failed(self.unwritable(&error)),
             Err(error @ ReplaceError::InDoubt(_)) => SwapOutcome::Unknown(self.unwritable(&error)),

@@ -94,13 +94,13 @@ async fn a_file_that_cannot_be_read_or_written_is_named() {
     std::fs::create_dir(&inner).unwrap();
     let witness = FileWitness::open(inner.join("witness")).unwrap();
     won(&witness, None, &record(1, 1)).await;
-    std::fs::create_dir(inner.join("witness.tmp")).unwrap();
+    std::fs::remove_dir_all(&inner).unwrap();
     let outcome = witness.swap(Some(&record(1, 1)), &record(2, 1)).await;
     assert!(
         matches!(outcome, SwapOutcome::Failed(WitnessError::Refused { .. })),
         "{outcome:?}"
     );
-    assert_eq!(witness.read().await.unwrap(), Some(record(1, 1)));
+    assert_eq!(witness.read().await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -116,7 +116,22 @@ async fn a_lock_that_somebody_keeps_is_waited_for_within_bounds() {
         matches!(outcome, SwapOutcome::Failed(WitnessError::Unreachable { .. })),
         "{outcome:?}"
     );
-    assert!(witness.read().await.is_err());
+    assert_eq!(witness.read().await.unwrap(), None, "a reader needs no lock");
     drop(holder);
     won(&witness, None, &record(1, 1)).await;
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_of_a_swap_is_removed_and_nothing_else() {
+    let store = FileStore::new();
+    let left = store.0.path().join("witness.new.4711.0");
+    let other = store.0.path().join("witness-of-somebody-else.new.1.0");
+    std::fs::write(&left, "half a rec").unwrap();
+    std::fs::write(&other, "not ours").unwrap();
+    let witness = store.open().await;
+    assert!(!left.exists());
+    assert!(other.exists());
+    won(&*witness, None, &record(1, 1)).await;
+    let names = std::fs::read_dir(store.0.path()).unwrap().count();
+    assert_eq!(names, 3, "the record, its lock file and the other file");
 }
