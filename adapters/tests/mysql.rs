@@ -325,5 +325,8 @@ async fn create(server: &MariaDb) -> Rows {
 async fn waiting(pool: &MySqlPool) -> i64 {
     let select = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status \
                   WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
-    sqlx::query_scalar(select).fetch_one(pool).await.expect("readable")
+    sqlx::query_scalar(select)
+        .fetch_one(pool)
+        .await
+        .expect("readable")
 }

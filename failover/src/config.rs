@@ -94,6 +94,9 @@ pub enum WitnessSetting {
         /// The row.
         pair: String,
     },
+    /// An object in S3, or in a store that speaks it.
+    #[cfg(feature = "s3")]
+    S3(crate::witness::S3Location),
     /// A TXT record at the primary server of a zone.
     Dns {
         /// The server, the zone and the key.

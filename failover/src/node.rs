@@ -171,6 +171,8 @@ fn check_supported(config: &NodeConfig) -> Result<(), NodeError> {
     }
     match config.witness {
         WitnessSetting::File(_) | WitnessSetting::Postgres { .. } | WitnessSetting::Dns { .. } => Ok(()),
+        #[cfg(feature = "s3")]
+        WitnessSetting::S3(_) => Ok(()),
         WitnessSetting::None(Unproven::Wait | Unproven::Takeover) => Err(NodeError::NotSupported {
             setting: "MONOLOCK_WITNESS",
             value: "none",

@@ -102,7 +102,8 @@ pub struct NodeArgs {
         hide_env_values = true
     )]
     pub peer_secret_file: Option<String>,
-    /// The pair's third voice: postgres://USER@HOST/DATABASE[#PAIR], dns:NAME, file:PATH (one machine), or none
+    /// The pair's third voice: postgres://USER@HOST/DATABASE[#PAIR], s3://BUCKET/KEY, dns:NAME, file:PATH (both on one
+    /// machine), or none
     #[arg(
         long,
         env = "MONOLOCK_WITNESS",

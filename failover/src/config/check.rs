@@ -23,6 +23,8 @@ use crate::peer::{PeerAddress, PeerSecret, check_exposure};
 use crate::witness::DnsWitness;
 #[cfg(feature = "postgres")]
 use crate::witness::PostgresWitness;
+#[cfg(feature = "s3")]
+use crate::witness::S3Location;
 
 pub(super) fn node(args: NodeArgs) -> Result<NodeConfig, SettingError> {
     let node = which_node(&args)?;
@@ -116,8 +118,8 @@ fn peer_lock(args: &NodeArgs, peer: &PeerAddress, listen: &str) -> Result<PeerAd
 
 fn witness(args: &NodeArgs) -> Result<WitnessSetting, SettingError> {
     let setting = "MONOLOCK_WITNESS";
-    let what =
-        "write postgres://user@host/database, dns:name, file:/path for two nodes on one machine, or none";
+    let what = "write postgres://user@host/database, s3://bucket/key, dns:name, or file:/path for two nodes on one \
+                machine";
     let text = required(setting, given(args.witness.clone()), what)?;
     let unproven = given(args.unproven.clone())
         .map(|text| {
@@ -142,6 +144,7 @@ fn witness(args: &NodeArgs) -> Result<WitnessSetting, SettingError> {
     match kind {
         "file" if !rest.is_empty() => Ok(WitnessSetting::File(rest.into())),
         "postgres" | "postgresql" => postgres(&text),
+        "s3" => s3(&text),
         "dns" if !rest.is_empty() => dns_witness(args, rest),
         _ => Err(SettingError::new(
             setting,
@@ -164,6 +167,19 @@ fn postgres(text: &str) -> Result<WitnessSetting, SettingError> {
 #[cfg(not(feature = "postgres"))]
 fn postgres(_: &str) -> Result<WitnessSetting, SettingError> {
     let problem = "this program was built without PostgreSQL: build it with the feature postgres";
+    Err(SettingError::new("MONOLOCK_WITNESS", problem))
+}
+
+#[cfg(feature = "s3")]
+fn s3(text: &str) -> Result<WitnessSetting, SettingError> {
+    S3Location::parse(text)
+        .map(WitnessSetting::S3)
+        .map_err(|problem| SettingError::new("MONOLOCK_WITNESS", problem))
+}
+
+#[cfg(not(feature = "s3"))]
+fn s3(_: &str) -> Result<WitnessSetting, SettingError> {
+    let problem = "this program was built without S3: build it with the feature s3";
     Err(SettingError::new("MONOLOCK_WITNESS", problem))
 }
 

@@ -44,11 +44,15 @@ mod dns;
 mod file;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "s3")]
+mod s3;
 
 pub use dns::DnsWitness;
 pub use file::FileWitness;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresWitness;
+#[cfg(feature = "s3")]
+pub use s3::{S3Location, S3Witness};
 
 /// Opens the witness that a setting names; `None` when the pair has none. Every operation is bounded to `time_limit`. Of a
 /// file it makes sure that it can be written; a witness on the network is connected to when first used. Blocks.
@@ -73,6 +77,10 @@ pub fn open(
                 witness: "postgres".into(),
                 reason: "this program was built without it".into(),
             });
+        }
+        #[cfg(feature = "s3")]
+        WitnessSetting::S3(location) => {
+            Arc::new(S3Witness::new(location.clone()).with_time_limit(time_limit))
         }
         WitnessSetting::Dns { primary, name } => {
             let primary = primary.clone().with_time_limit(time_limit);

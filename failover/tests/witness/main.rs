@@ -8,4 +8,6 @@ mod dns;
 mod file;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "s3")]
+mod s3;
 mod suite;
