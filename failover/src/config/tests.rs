@@ -131,6 +131,13 @@ fn every_wrong_value_is_one_line_that_names_its_setting() {
             "MONOLOCK_WITNESS: \"mysql:...\" is no witness",
         ),
         ("--witness=dns:x.example.com", "MONOLOCK_DNS_SERVER: missing"),
+        #[cfg(feature = "s3")]
+        ("--witness=s3://bucket", "MONOLOCK_WITNESS: it names no object"),
+        #[cfg(not(feature = "s3"))]
+        (
+            "--witness=s3://bucket/key",
+            "MONOLOCK_WITNESS: this program was built without S3",
+        ),
         #[cfg(feature = "postgres")]
         (
             "--witness=postgres:/x",
