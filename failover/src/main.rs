@@ -6,6 +6,7 @@ use clap::Parser as _;
 use monolock_failover::config::{Cli, Command};
 use monolock_failover::node::Node;
 use monolock_failover::operator::{PairStatus, hand_over};
+use monolock_server::config::explain_usage;
 use monolock_server::logging;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return Ok(explain(&error)),
+        Err(error) => return Ok(explain_usage("monolock-failover", &error)),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match cli.command.unwrap_or(Command::Run { check: false }) {
@@ -87,20 +88,6 @@ async fn serve(
     stop.cancel();
     running.await?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Help goes to stdout as it is; a wrong argument is one line.
-fn explain(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        // A reader that leaves early, such as `head`, has read enough.
-        drop(error.print());
-        return ExitCode::SUCCESS;
-    }
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let problem = first.strip_prefix("error: ").unwrap_or(first);
-    eprintln!("monolock-failover: {problem} (--help lists the settings)");
-    ExitCode::from(2)
 }
 
 /// Exit code of `status` when the pair could not lose a node now.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
@@ -244,6 +245,22 @@ pub fn positive_duration(setting: &'static str, text: &str) -> Result<Duration, 
 #[must_use]
 pub fn given(value: Option<String>) -> Option<String> {
     value.filter(|value| !value.is_empty())
+}
+
+/// Shows what clap has to say: help goes to stdout as it is, with exit code 0; a wrong argument is one line on stderr that
+/// begins with the program's name, with exit code 2.
+#[must_use]
+pub fn explain_usage(program: &str, error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that leaves early, such as `head`, has read enough.
+        drop(error.print());
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let problem = first.strip_prefix("error: ").unwrap_or(first);
+    eprintln!("{program}: {problem} (--help lists the settings)");
+    ExitCode::from(2)
 }
 
 /// Accepts the spelling of version 1, `-listen`, beside `--listen`.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use monolock_server::config::with_double_dashes;
+use monolock_server::config::{explain_usage, with_double_dashes};
 use monolock_server::{Server, ServerArgs, StartGate, logging};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let args = match Args::try_parse_from(with_double_dashes(std::env::args_os())) {
         Ok(args) => args,
-        Err(error) => return Ok(explain(&error)),
+        Err(error) => return Ok(explain_usage("monolock-server", &error)),
     };
     let config = args.server.check()?;
     if args.check {
@@ -53,20 +53,6 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
         server.shutdown().await;
         Ok(ExitCode::SUCCESS)
     })
-}
-
-/// Help goes to stdout as it is; a wrong argument is one line.
-fn explain(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        // A reader that leaves early, such as `head`, has read enough.
-        drop(error.print());
-        return ExitCode::SUCCESS;
-    }
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let problem = first.strip_prefix("error: ").unwrap_or(first);
-    eprintln!("monolock-server: {problem} (--help lists the settings)");
-    ExitCode::from(2)
 }
 
 /// Tells the service manager, where there is one.

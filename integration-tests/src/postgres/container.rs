@@ -78,7 +78,7 @@ fn keep(image: &str, started: &Sender<Result<Started, TestcontainersError>>, end
         .enable_all()
         .build()
         .expect("a runtime can be made");
-    match runtime.block_on(run(image)) {
+    match runtime.block_on(run_on_a_free_port(image)) {
         Ok((container, report)) => {
             let _ = started.send(Ok(report));
             let _ = ended.recv();
@@ -91,6 +91,24 @@ fn keep(image: &str, started: &Sender<Result<Started, TestcontainersError>>, end
         }
     }
 }
+
+/// The engine picks the port on this machine, and when several containers start at once it can pick one that another has
+/// just got; then the container does not start.
+async fn run_on_a_free_port(
+    image: &str,
+) -> Result<(ContainerAsync<GenericImage>, Started), TestcontainersError> {
+    for _ in 1..PORT_TRIES {
+        match run(image).await {
+            Err(error) if error.to_string().contains("address already in use") => {
+                eprintln!("the engine picked a port in use: {error}");
+            }
+            ended => return ended,
+        }
+    }
+    run(image).await
+}
+
+const PORT_TRIES: u32 = 5;
 
 async fn run(image: &str) -> Result<(ContainerAsync<GenericImage>, Started), TestcontainersError> {
     let (name, tag) = image.split_once(':').expect("the script prints name:tag");
