@@ -932,10 +932,9 @@ impl State {
         reign.low = reign.low.min(low);
         reign.high = reign.high.max(high);
         let two_lives = reign.life != own.life;
-        let mut reigns = self.reigns.values().peekable();
         let mut in_order = true;
         let mut highest = Token::ZERO;
-        while let Some(reign) = reigns.next() {
+        for reign in self.reigns.values() {
             in_order &= reign.low >= highest;
             highest = highest.max(reign.high);
         }
