@@ -186,7 +186,7 @@ pub struct NodeArgs {
     /// The zone to update
     #[arg(long, env = "MONOLOCK_DNS_ZONE", value_name = "ZONE", hide_env_values = true)]
     pub dns_zone: Option<String>,
-    /// TSIG key, [ALGORITHM:]NAME:BASE64; use the variable or the file: others see arguments
+    /// TSIG key, NAME:BASE64 or ALGORITHM:NAME:BASE64; use the variable or the file: others see arguments
     #[arg(long, env = "MONOLOCK_DNS_KEY", value_name = "KEY", hide_env_values = true)]
     pub dns_key: Option<String>,
     /// File that holds the TSIG key, as tsig-keygen writes it
