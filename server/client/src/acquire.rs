@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use monolock_client_core::backoff::Backoff;
 use monolock_clock::boot_now;
 use monolock_protocol::{BootInstant, ErrorClass, ErrorCode, Lease, LockName};
 use tokio_util::sync::CancellationToken;
 
 use crate::address::Endpoint;
 use crate::background::Background;
-use crate::backoff::Backoff;
 use crate::connect::{ConnectError, connect};
 use crate::driver::{Driver, Progress};
 use crate::error::{AcquireError, FailureCause, Retry, ServerFailure};

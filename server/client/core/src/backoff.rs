@@ -10,24 +10,33 @@ const AT_ONCE_SPREAD: Duration = Duration::from_millis(50);
 
 /// Exponential backoff with jitter: 100 ms, doubling to 5 s, each time between half of it and all of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     ceiling: Duration,
 }
 
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Backoff {
-    pub(crate) fn new() -> Self {
+    /// The wait after a first failure comes next.
+    #[must_use]
+    pub fn new() -> Self {
         Self { ceiling: FIRST }
     }
 
     /// The next wait; `random` is in `0.0..1.0`.
-    pub(crate) fn next(&mut self, random: f64) -> Duration {
+    pub fn next(&mut self, random: f64) -> Duration {
         let wait = self.ceiling.mul_f64(0.5 + random / 2.0);
         self.ceiling = (self.ceiling * 2).min(LONGEST);
         wait
     }
 
     /// The wait of a client that may come back at once; `random` is in `0.0..1.0`.
-    pub(crate) fn at_once(random: f64) -> Duration {
+    #[must_use]
+    pub fn at_once(random: f64) -> Duration {
         AT_ONCE_SPREAD.mul_f64(random)
     }
 }

@@ -111,9 +111,8 @@ enum Phase {
 ///
 /// ```
 /// use std::time::Duration;
-/// use monolock_client::session::{Action, Session};
-/// use monolock_client::{Lease, LockName, Token};
-/// use monolock_protocol::BootInstant;
+/// use monolock_client_core::session::{Action, Session};
+/// use monolock_protocol::{BootInstant, Lease, LockName, Token};
 /// use monolock_protocol::frame::ServerFrame;
 ///
 /// let at = BootInstant::from_millis;
@@ -341,7 +340,8 @@ impl fmt::Display for Kind {
 }
 
 /// The reason, when it says more than the code's own text.
-pub(crate) struct Reason<'a>(pub(crate) &'a ErrorCode, pub(crate) &'a str);
+#[doc(hidden)]
+pub struct Reason<'a>(pub &'a ErrorCode, pub &'a str);
 
 impl fmt::Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
