@@ -10,6 +10,7 @@
 //! | [`record`] | what the witness holds and what a node keeps on its own disk |
 //! | [`timing`] | every duration, from one authority period |
 //! | [`follow`] | which locks a new active must hold back, and until when |
+//! | [`clock`] | whether the wall clock may be believed |
 //! | [`action`] | what goes in and what comes out |
 //!
 //! Nothing in here reads a clock, a socket or a random number, so that whole pairs can be simulated and checked as
@@ -41,6 +42,7 @@
 
 pub mod action;
 mod active;
+pub mod clock;
 pub mod follow;
 mod observation;
 pub mod record;
