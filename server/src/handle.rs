@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use monolock_core::{LockEvent, OpenGate, Report, Snapshot};
+use monolock_core::{LockEvent, Now, OpenGate, Report, Snapshot};
 use monolock_protocol::{BootInstant, ErrorCode, Token};
 use tokio::sync::broadcast;
 
@@ -54,9 +54,12 @@ impl ServerHandle {
         self.shared.owner.step(|table, now| table.shut_gate(code, now));
     }
 
-    /// Lets the tokens follow the wall clock as it stands now, because somebody compared it with other clocks.
-    pub fn adopt_wall_clock(&self) {
-        self.shared.owner.step(|table, now| table.adopt_wall_clock(now));
+    /// Lets the tokens follow the wall clock from this reading on, because somebody compared it with other clocks. A step
+    /// after the reading is not followed.
+    pub fn adopt_wall_clock(&self, judged: Now) {
+        self.shared
+            .owner
+            .step(|table, now| table.adopt_wall_clock(judged, now));
     }
 
     /// The table's figures at this moment. It is answered by the owner of the table: an answer shows that it is not

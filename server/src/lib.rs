@@ -41,5 +41,5 @@ mod token_file;
 
 pub use config::{Config, ServerArgs, SettingError};
 pub use handle::{FollowEnded, FollowReceiver, ServerHandle};
-pub use monolock_core::{Grace, LockEvent, OpenGate, Report, Snapshot};
+pub use monolock_core::{Grace, LockEvent, Now, OpenGate, Report, Snapshot};
 pub use server::{ExtraRoutes, Server, StartError, StartGate, check_files};

@@ -308,9 +308,9 @@ impl LockTable {
         }
     }
 
-    /// Lets the tokens follow the wall clock as it stands now; see [`TokenSource::adopt`].
-    pub fn adopt_wall_clock(&mut self, now: Now) {
-        self.tokens.adopt(now);
+    /// Lets the tokens follow the wall clock from a reading that somebody has judged; see [`TokenSource::adopt`].
+    pub fn adopt_wall_clock(&mut self, judged: Now, now: Now) {
+        self.tokens.adopt(judged);
         self.advance(now);
     }
 }

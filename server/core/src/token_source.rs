@@ -103,9 +103,10 @@ impl TokenSource {
         self.asked_epoch = self.asked_epoch.max(ceiling.epoch_seconds());
     }
 
-    /// Believes the wall clock as it stands now: somebody compared it with others.
-    pub fn adopt(&mut self, now: Now) {
-        self.anchor = now;
+    /// Believes the wall clock from this reading on: somebody compared it with others. A step after the reading is not
+    /// believed.
+    pub fn adopt(&mut self, judged: Now) {
+        self.anchor = judged;
     }
 
     /// Up to which epoch tokens should be made durable now. Asked once for each extension.
