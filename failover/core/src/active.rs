@@ -246,10 +246,11 @@ impl Watchdog {
     pub(crate) fn active_promise_answer(&mut self, op: OpId, answer: PromiseAnswer, now: BootInstant) {
         let timing = self.config.timing;
         let from_sending = self.rules.hold(Rule::PromiseCountsFromSending);
+        let of_any = !self.rules.hold(Rule::OutcomeIsOfItsOperation);
         let Role::Active(active) = &mut self.role else {
             return;
         };
-        let Some(promise) = active.promise.take_if(|promise| promise.op == op) else {
+        let Some(promise) = active.promise.take_if(|promise| promise.op == op || of_any) else {
             return;
         };
         if answer.highest_term > active.reign.term {

@@ -52,11 +52,13 @@ pub enum Rule {
     ReadingIsRecent,
     /// A renewal is sent only if the lock table has answered since the last one.
     RenewalNeedsTheTable,
+    /// An outcome counts only for the operation that it belongs to.
+    OutcomeIsOfItsOperation,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::PromiseCountsFromSending,
         Self::RenewalCountsFromSending,
         Self::TakeoverCountsFromSending,
@@ -80,6 +82,7 @@ impl Rule {
         Self::GapStartsTheWaitAgain,
         Self::ReadingIsRecent,
         Self::RenewalNeedsTheTable,
+        Self::OutcomeIsOfItsOperation,
     ];
 }
 

@@ -267,9 +267,10 @@ impl Watchdog {
     /// A reading arrived: `None` when it failed, `Some(None)` when there is no record.
     pub fn handle_reading(&mut self, op: OpId, record: Option<Option<Record>>, now: BootInstant) {
         self.begin(now);
+        let of_any = !self.rules.hold(Rule::OutcomeIsOfItsOperation);
         let Some(done) = self
             .witness_op
-            .take_if(|pending| pending.op == op && pending.swap.is_none())
+            .take_if(|pending| (pending.op == op || of_any) && pending.swap.is_none())
         else {
             return;
         };
@@ -286,9 +287,10 @@ impl Watchdog {
     /// The outcome of a swap.
     pub fn handle_swap(&mut self, op: OpId, outcome: SwapOutcome, now: BootInstant) {
         self.begin(now);
+        let of_any = !self.rules.hold(Rule::OutcomeIsOfItsOperation);
         let Some(done) = self
             .witness_op
-            .take_if(|pending| pending.op == op && pending.swap.is_some())
+            .take_if(|pending| (pending.op == op || of_any) && pending.swap.is_some())
         else {
             return;
         };

@@ -2,6 +2,8 @@
 
 use monolock_protocol::{BootInstant, Lease, LockName, Token};
 
+use crate::rules::{Rule, Rules};
+
 /// Names one claim for as long as it lives, and nothing afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId {
@@ -51,6 +53,7 @@ pub(crate) struct Claims {
     entries: Vec<Entry>,
     first_free: Option<u32>,
     live: usize,
+    pub(crate) rules: Rules,
 }
 
 #[derive(Debug)]
@@ -93,17 +96,19 @@ impl Claims {
     }
 
     pub(crate) fn get(&self, id: ClaimId) -> Option<&Claim> {
+        let dies = self.rules.hold(Rule::ClaimIdDiesWithClaim);
         let entry = self.entries.get(id.index())?;
         match &entry.place {
-            Place::Live(claim) if entry.generation == id.generation => Some(claim),
+            Place::Live(claim) if entry.generation == id.generation || !dies => Some(claim),
             Place::Live(_) | Place::Free { .. } => None,
         }
     }
 
     pub(crate) fn get_mut(&mut self, id: ClaimId) -> Option<&mut Claim> {
+        let dies = self.rules.hold(Rule::ClaimIdDiesWithClaim);
         let entry = self.entries.get_mut(id.index())?;
         match &mut entry.place {
-            Place::Live(claim) if entry.generation == id.generation => Some(claim),
+            Place::Live(claim) if entry.generation == id.generation || !dies => Some(claim),
             Place::Live(_) | Place::Free { .. } => None,
         }
     }

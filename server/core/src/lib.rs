@@ -52,6 +52,8 @@ mod claims;
 mod deadlines;
 pub mod gate;
 mod graces;
+#[doc(hidden)]
+pub mod rules;
 pub mod table;
 pub mod token_source;
 mod view;

@@ -23,12 +23,14 @@ use crate::claims::{Claim, ClaimId, Claims, Standing};
 use crate::deadlines::Deadlines;
 use crate::gate::{Gate, NotServing, OpenGate};
 use crate::graces::Graces;
+use crate::rules::{Rule, Rules};
 use crate::token_source::TokenSource;
 use ending::Ending;
 
 /// The lock table. See the [crate documentation](crate) for how to step it.
 #[derive(Debug)]
 pub struct LockTable {
+    rules: Rules,
     gate: Gate,
     /// The largest term ever opened; `None` on a server without a pair, which has nobody to follow it.
     last_term: Option<u64>,
@@ -95,6 +97,7 @@ impl LockTable {
 
     fn new(gate: Gate, last_term: Option<u64>, tokens: TokenSource) -> Self {
         Self {
+            rules: Rules::default(),
             gate,
             last_term,
             reopenable: false,
@@ -113,6 +116,17 @@ impl LockTable {
             waits_for_ceiling: false,
             actions: VecDeque::new(),
         }
+    }
+
+    /// The same table without one of its rules: unsafe, to show what it is for.
+    #[cfg(feature = "model")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_rule(mut self, rule: Rule) -> Self {
+        self.rules = Rules::without(rule);
+        self.claims.rules = self.rules;
+        self.tokens = self.tokens.with_rules(self.rules);
+        self
     }
 
     /// A session asks for a lock. The answer is the [`Action::Send`] of the new claim.
@@ -150,7 +164,9 @@ impl LockTable {
             return;
         };
         let old = found.deadline();
-        found.last_seen = now.boot;
+        if self.rules.hold(Rule::HeartbeatRenewsLease) {
+            found.last_seen = now.boot;
+        }
         let new = found.deadline();
         let state = match found.standing {
             Standing::Waiting { .. } => ClaimState::Waiting,
@@ -264,8 +280,13 @@ impl LockTable {
             return false;
         }
         self.shut(ErrorCode::NotActive, ErrorCode::NotActive, now);
-        let first = open.first_token.max(self.tokens.last().next());
-        self.tokens = TokenSource::unconfirmed(first, open.ceiling, now);
+        let after_last = self.tokens.last().next();
+        let first = if self.rules.hold(Rule::TokensStartAtFloor) {
+            open.first_token.max(after_last)
+        } else {
+            after_last
+        };
+        self.tokens = TokenSource::unconfirmed(first, open.ceiling, now).with_rules(self.rules);
         self.last_term = Some(open.term);
         self.reopenable = false;
         self.gate = Gate::Open {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use monolock_protocol::{BootInstant, Token, WallTime};
 
 use crate::Now;
+use crate::rules::{Rule, Rules};
 
 /// See the [module documentation](self).
 #[derive(Clone, Debug)]
@@ -30,6 +31,7 @@ pub struct TokenSource {
     /// Up to which epoch a reservation was asked for.
     asked_epoch: u64,
     ask_at: BootInstant,
+    rules: Rules,
 }
 
 impl TokenSource {
@@ -54,6 +56,7 @@ impl TokenSource {
             anchor: now,
             asked_epoch: ceiling.epoch_seconds(),
             ask_at: now.boot,
+            rules: Rules::default(),
         }
     }
 
@@ -74,6 +77,10 @@ impl TokenSource {
         Self::reserved(first, ceiling, Now { wall, ..now })
     }
 
+    pub(crate) fn with_rules(self, rules: Rules) -> Self {
+        Self { rules, ..self }
+    }
+
     /// The token of a grant made now, or why there is none yet.
     ///
     /// # Errors
@@ -90,7 +97,7 @@ impl TokenSource {
         } else {
             next
         };
-        if token >= self.ceiling {
+        if token >= self.ceiling && self.rules.hold(Rule::TokensStayBelowCeiling) {
             return Err(NoToken::AtCeiling);
         }
         self.last = token;
@@ -146,6 +153,9 @@ impl TokenSource {
     /// The unix second that a grant made now follows.
     #[must_use]
     pub fn epoch(&self, now: Now) -> u64 {
+        if !self.rules.hold(Rule::WallClockIsDoubted) {
+            return now.wall.unix_seconds();
+        }
         let elapsed = now.boot.saturating_duration_since(self.anchor.boot);
         let believed = self.anchor.wall.saturating_add(elapsed).saturating_add(TOLERANCE);
         now.wall.min(believed).unix_seconds()

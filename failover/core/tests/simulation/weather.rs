@@ -117,9 +117,9 @@ impl Weather {
     /// Weather in which this rule is missed soon.
     pub(crate) fn against(rule: Rule, rng: &mut Rng) -> Self {
         let (beyond, mostly) = match rule {
-            Rule::PromiseCountsFromSending | Rule::RenewalCountsFromSending => {
-                (Beyond::Nothing, Some(Trouble::Siege))
-            }
+            Rule::PromiseCountsFromSending
+            | Rule::RenewalCountsFromSending
+            | Rule::OutcomeIsOfItsOperation => (Beyond::Nothing, Some(Trouble::Siege)),
             Rule::TakeoverCountsFromSending | Rule::PromiseIsDurable => (Beyond::Nothing, None),
             Rule::ProofBelongsToOneRecord | Rule::NewLifeIsAskedAfter => {
                 (Beyond::Nothing, Some(Trouble::CrashUnseen))

@@ -8,4 +8,6 @@
 //! | [`backoff`] | how long to wait before the next attempt |
 
 pub mod backoff;
+#[doc(hidden)]
+pub mod rules;
 pub mod session;

@@ -21,6 +21,8 @@ use std::time::Duration;
 use monolock_protocol::frame::{Decoded, HEARTBEAT_FRAME, ServerFrame, decode_server_frame, encode_acquire};
 use monolock_protocol::{BootInstant, ErrorCode, HeartbeatSchedule, Lease, LockName, Token};
 
+use crate::rules::{Rule, Rules};
+
 /// Why a claim is over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -124,8 +126,9 @@ enum Phase {
 /// assert!(session.grant(at(1_600)).is_err(), "0.8 leases after the ACQUIRE was sent");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Session {
+    rules: Rules,
     lease: Lease,
     schedule: HeartbeatSchedule,
     phase: Phase,
@@ -141,11 +144,23 @@ impl Session {
         let mut acquire = Vec::new();
         encode_acquire(lock, lease, &mut acquire);
         Self {
+            rules: Rules::default(),
             lease,
             schedule: HeartbeatSchedule::new(lease, now),
             phase: Phase::Asked,
             received: Vec::new(),
             actions: VecDeque::from([Action::Send(acquire)]),
+        }
+    }
+
+    /// The same session without one of its rules: unsafe, to show what it is for.
+    #[cfg(feature = "model")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_rule(self, rule: Rule) -> Self {
+        Self {
+            rules: Rules::without(rule),
+            ..self
         }
     }
 
@@ -189,7 +204,12 @@ impl Session {
             }
             (Phase::Waiting, ServerFrame::Waiting) => self.answered(now),
             // The push: it answers nothing, so it confirms nothing.
-            (Phase::Waiting, ServerFrame::Acquired(token)) => self.hold(token),
+            (Phase::Waiting, ServerFrame::Acquired(token)) => {
+                if !self.rules.hold(Rule::PushAnswersNothing) {
+                    self.schedule.handle_answer(now);
+                }
+                self.hold(token);
+            }
             (&Phase::Held(granted), ServerFrame::Acquired(received)) if received != granted => {
                 self.violate(Violation::TokenChanged { granted, received }, now);
             }
@@ -208,6 +228,7 @@ impl Session {
 
     /// Sends a heartbeat that is due; ends a claim whose deadline has passed. Harmless when called early.
     pub fn handle_timeout(&mut self, now: BootInstant) {
+        self.end_if_late(now);
         if self.is_over(now) || self.schedule.next_send().is_none_or(|due| now < due) {
             return;
         }
@@ -284,11 +305,17 @@ impl Session {
 
     /// Whether the claim is over; ends it when its deadline has passed. First in every call.
     fn is_over(&mut self, now: BootInstant) -> bool {
+        if self.rules.hold(Rule::DeadlineIsCheckedFirst) {
+            self.end_if_late(now);
+        }
+        !self.is_open()
+    }
+
+    fn end_if_late(&mut self, now: BootInstant) {
         if self.is_open() && now >= self.schedule.give_up_at() {
             let lost = self.why_late(now);
             self.end(lost);
         }
-        !self.is_open()
     }
 
     /// A heartbeat that should have been sent but was not, or a wake-up later than the whole lease, is this process's
@@ -307,6 +334,9 @@ impl Session {
     }
 
     fn answered(&mut self, now: BootInstant) {
+        if !self.rules.hold(Rule::ConfirmedFromSending) {
+            self.schedule = HeartbeatSchedule::new(self.lease, now);
+        }
         if !self.schedule.handle_answer(now) {
             self.violate(Violation::UnaskedAnswer, now);
         }

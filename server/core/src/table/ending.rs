@@ -7,6 +7,7 @@ use crate::Now;
 use crate::action::{Action, CloseCause, LockEvent, Ownership, ReleaseReason};
 use crate::claims::{Claim, ClaimId, Standing};
 use crate::graces::Graces;
+use crate::rules::Rule;
 
 /// Why one claim ends.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +118,7 @@ impl LockTable {
             claim.lock.clone(),
             Ownership::Released { token, held, reason },
         );
-        if is_known_to_client {
+        if is_known_to_client || !self.rules.hold(Rule::BrokenHolderKeepsGrace) {
             self.follow(LockEvent::Freed { lock: claim.lock });
         } else {
             self.begin_grace_of_broken(claim, now);

@@ -6,6 +6,7 @@ use super::LockTable;
 use crate::Now;
 use crate::action::{Action, ClaimState, LockEvent, Ownership};
 use crate::claims::{ClaimId, Standing};
+use crate::rules::Rule;
 use crate::token_source::NoToken;
 
 impl LockTable {
@@ -18,7 +19,12 @@ impl LockTable {
             if lock.holder.is_some() {
                 return;
             }
-            let Some(head) = lock.head else {
+            let next = if self.rules.hold(Rule::FirstInFirstOut) {
+                lock.head
+            } else {
+                lock.tail
+            };
+            let Some(head) = next else {
                 self.forget(name);
                 return;
             };
@@ -30,7 +36,7 @@ impl LockTable {
                 self.remove_waiter(head);
                 continue;
             }
-            if self.inherited.is_running(name) {
+            if self.inherited.is_running(name) && self.rules.hold(Rule::GraceIsKept) {
                 return;
             }
             match self.next_token(name, now) {
@@ -42,7 +48,7 @@ impl LockTable {
     }
 
     fn next_token(&mut self, name: &LockName, now: Now) -> Option<Token> {
-        if self.is_under_every_locks_grace(name) {
+        if self.is_under_every_locks_grace(name) && self.rules.hold(Rule::GraceIsKept) {
             return None;
         }
         match self.tokens.grant(now) {

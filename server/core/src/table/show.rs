@@ -9,6 +9,7 @@ use crate::Now;
 use crate::action::{Action, LockEvent, Ownership};
 use crate::claims::{ClaimId, Standing};
 use crate::gate::Gate;
+use crate::rules::Rule;
 use crate::view::{Held, HolderView, LockView, Report, Snapshot, WaiterView};
 
 impl LockTable {
@@ -45,7 +46,8 @@ impl LockTable {
     pub fn snapshot(&self, now: Now) -> Snapshot {
         let left = |until: BootInstant| until.saturating_duration_since(now.boot);
         let mut graces: BTreeMap<LockName, BootInstant> = BTreeMap::new();
-        for (lock, until) in self.inherited.iter().chain(self.broken.iter()) {
+        let running = self.inherited.iter().chain(self.broken.iter());
+        for (lock, until) in running.filter(|_| self.rules.hold(Rule::SnapshotHasGraces)) {
             let longest = graces.entry(lock.clone()).or_insert(until);
             *longest = until.max(*longest);
         }

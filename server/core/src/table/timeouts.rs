@@ -6,11 +6,12 @@ use super::LockTable;
 use super::ending::Ending;
 use crate::Now;
 use crate::action::Action;
+use crate::rules::Rule;
 
 impl LockTable {
     /// Brings the table up to this moment.
     pub(super) fn advance(&mut self, now: Now) {
-        if self.gate.has_lapsed(now.boot) {
+        if self.gate.has_lapsed(now.boot) && self.rules.hold(Rule::GateDeadlineIsChecked) {
             self.shut(ErrorCode::NotActive, ErrorCode::NotActive, now);
         }
         self.end_graces(now);
