@@ -44,6 +44,7 @@ pub struct Step {
     basis: Option<&'static str>,
     took: Option<Duration>,
     detail: Option<String>,
+    happened_at: Option<BootInstant>,
 }
 
 /// One line of the journal.
@@ -57,6 +58,10 @@ pub struct JournalLine {
     pub timeline: u64,
     /// Milliseconds since the first step of the timeline.
     pub at_ms: u64,
+    /// When it was decided on the machine's boot clock, in nanoseconds. A node that was frozen notices late that its
+    /// authority has lapsed; this is when it did.
+    #[serde(default)]
+    pub boot_nanos: u64,
     /// What happened.
     pub step: String,
     /// The term it is about.
@@ -117,6 +122,7 @@ impl Step {
             basis: None,
             took: None,
             detail: None,
+            happened_at: None,
         }
     }
 
@@ -138,6 +144,13 @@ impl Step {
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
+        self
+    }
+
+    /// When it happened, at the latest; without this, when it is written down.
+    #[must_use]
+    pub fn that_happened_by(mut self, at: BootInstant) -> Self {
+        self.happened_at = Some(self.happened_at.map_or(at, |earlier| earlier.min(at)));
         self
     }
 
@@ -176,7 +189,9 @@ impl From<&JournalEntry> for Step {
                 .because_of(basis.as_str())
                 .that_took(*swap_to_open)
                 .with_detail(format!("the first token is {first_token}")),
-            JournalEntry::AuthorityLapsed { term } => Self::new("authority_lapsed").in_term(*term),
+            JournalEntry::AuthorityLapsed { term, at } => {
+                Self::new("authority_lapsed").in_term(*term).that_happened_by(*at)
+            }
             JournalEntry::SteppedDown { term, larger } => Self::new("stepped_down")
                 .in_term(*term)
                 .with_detail(format!("term {larger} was seen")),
@@ -286,6 +301,7 @@ impl Progress {
             node,
             timeline: self.timeline,
             at_ms: millis(now.saturating_duration_since(began)),
+            boot_nanos: step.happened_at.unwrap_or(now).as_nanos(),
             step: step.name.into(),
             term: step.term,
             basis: step.basis.map(Into::into),
@@ -439,6 +455,21 @@ mod tests {
         assert_eq!(lines[3].took_ms, Some(12));
         assert!(lines.iter().all(|line| line.node == NodeId::B && line.lost == 0));
         assert!(lines[0].time.ends_with('Z'));
+    }
+
+    #[test]
+    fn a_lapse_that_is_noticed_late_names_the_moment_of_the_lapse() {
+        let journal = Journal::open(NodeId::A, None).unwrap();
+        let before = boot_now();
+        let entry = JournalEntry::AuthorityLapsed {
+            term: Term(7),
+            at: BootInstant::from_millis(5),
+        };
+        journal.record((&entry).into());
+        journal.record(Step::new("x"));
+        let recent = journal.recent();
+        assert_eq!(recent[0].boot_nanos, 5_000_000);
+        assert!(recent[1].boot_nanos >= before.as_nanos());
     }
 
     #[test]

@@ -309,6 +309,8 @@ pub enum JournalEntry {
     AuthorityLapsed {
         /// The term.
         term: Term,
+        /// When it lapsed: a node that was frozen notices late.
+        at: BootInstant,
     },
     /// A larger term was seen.
     SteppedDown {

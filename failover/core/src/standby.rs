@@ -298,7 +298,8 @@ impl Watchdog {
         };
         let authority_until = from + self.config.timing.authority();
         if authority_until <= now {
-            self.journal(JournalEntry::AuthorityLapsed { term });
+            let at = authority_until;
+            self.journal(JournalEntry::AuthorityLapsed { term, at });
             return self.become_standby(now);
         }
         let floor = won.new.floor;

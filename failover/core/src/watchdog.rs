@@ -500,6 +500,12 @@ impl Watchdog {
         self.known
     }
 
+    /// The latest moment that an input came with: when the actions that follow from it were decided.
+    #[must_use]
+    pub fn handled_until(&self) -> BootInstant {
+        self.handled_until
+    }
+
     /// First of all, on every input: what has lapsed is over before anything is believed.
     fn begin(&mut self, now: BootInstant) {
         self.handled_until = self.handled_until.max(now);
@@ -512,8 +518,8 @@ impl Watchdog {
         if let Some(reign) = self.reign()
             && reign.authority_until <= now
         {
-            let term = reign.term;
-            self.journal(JournalEntry::AuthorityLapsed { term });
+            let (term, at) = (reign.term, reign.authority_until);
+            self.journal(JournalEntry::AuthorityLapsed { term, at });
             self.end_reign(now);
         }
     }

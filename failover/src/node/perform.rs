@@ -314,12 +314,13 @@ impl Driver {
     // ---- journal
 
     fn journal(&mut self, entry: &JournalEntry) {
-        self.journal.record(Step::from(entry));
+        let step = Step::from(entry).that_happened_by(self.watchdog.handled_until());
+        self.journal.record(step);
         match entry {
             JournalEntry::HandoverFailed { .. } => {
                 self.settle_handover_failed("the witness has not taken the handover: this node serves on");
             }
-            JournalEntry::AuthorityLapsed { term }
+            JournalEntry::AuthorityLapsed { term, .. }
             | JournalEntry::SteppedDown { term, .. }
             | JournalEntry::HandoverStarted { term, .. } => {
                 self.run_hook(self.config.hooks.on_standby.as_ref(), Occasion::Standby, *term);

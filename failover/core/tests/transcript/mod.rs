@@ -321,7 +321,7 @@ fn note(entry: &JournalEntry) -> String {
         JournalEntry::TakeoverStarted { term, basis } => format!("take {term} by {}", basis.as_str()),
         JournalEntry::TakeoverLost { term } => format!("{term} lost"),
         JournalEntry::BecameActive { term, basis, .. } => format!("active in {term} by {}", basis.as_str()),
-        JournalEntry::AuthorityLapsed { term } => format!("{term} lapsed"),
+        JournalEntry::AuthorityLapsed { term, .. } => format!("{term} lapsed"),
         JournalEntry::SteppedDown { term, larger } => format!("{term} gives way to {larger}"),
         JournalEntry::HandoverStarted { term, to: Some(node) } => format!("hand {term} to {node}"),
         JournalEntry::HandoverStarted { term, to: None } => format!("release {term}"),
