@@ -11,6 +11,7 @@
 //! | [`raw_client`] | the wire protocol, byte by byte, for tests that must send what no client would |
 //! | [`postgres`] | a running PostgreSQL, in a container where an engine answers |
 //! | [`port`] | ports that no other test uses |
+//! | [`history`] | what clients, resource and nodes saw of a run, and whether it may have happened |
 //! | [`random`] | randomness that a failed test can repeat |
 //! | [`wait`] | waiting for a condition, bounded |
 //!
@@ -33,6 +34,7 @@
 
 pub mod binaries;
 mod guardian;
+pub mod history;
 pub mod port;
 pub mod postgres;
 pub mod process;
