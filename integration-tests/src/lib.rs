@@ -12,6 +12,7 @@
 //! | [`postgres`] | a running PostgreSQL, in a container where an engine answers |
 //! | [`port`] | ports that no other test uses |
 //! | [`history`] | what clients, resource and nodes saw of a run, and whether it may have happened |
+//! | [`hosts`] | several hosts with addresses of their own, and faults between them |
 //! | [`random`] | randomness that a failed test can repeat |
 //! | [`wait`] | waiting for a condition, bounded |
 //!
@@ -35,6 +36,7 @@
 pub mod binaries;
 mod guardian;
 pub mod history;
+pub mod hosts;
 pub mod port;
 pub mod postgres;
 pub mod process;

@@ -5,7 +5,7 @@
 //! Where neither can be had the test fails and says what to install.
 
 mod container;
-mod local;
+pub(crate) mod local;
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -98,4 +98,4 @@ fn url(host: &str, port: u16) -> String {
 }
 
 /// What both kinds of server print when they take connections.
-const READY: &str = "database system is ready to accept connections";
+pub(crate) const READY: &str = "database system is ready to accept connections";

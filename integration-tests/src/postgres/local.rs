@@ -20,35 +20,19 @@ pub(super) struct LocalServer {
     port: u16,
     // Ends before its data is removed.
     _process: Process,
-    _data: TempDir,
+    _data: Data,
 }
 
 impl LocalServer {
     pub(super) fn start() -> Self {
-        let programs = programs();
-        let folder = TempDir::with_prefix("monolock-postgres-").expect("a temporary folder can be made");
-        // The server's user, who may be another one than ours, makes the data folder within.
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("the folder is ours");
-        let data = folder.path().join("data");
-        initialise(&programs, &data);
-
+        let data = Data::initialise();
         let port = free_port();
-        let mut command = as_server_user(&programs.join("postgres"));
-        command.arg("-D").arg(&data).arg("-k").arg(folder.path());
-        command.args([
-            "-c",
-            "listen_addresses=127.0.0.1",
-            "-c",
-            "fsync=off",
-            "-p",
-            &port.to_string(),
-        ]);
-        let process = Process::spawn("postgres", command);
+        let process = Process::spawn("postgres", data.server("127.0.0.1", port));
         process.wait_for_line(READY);
         Self {
             port,
             _process: process,
-            _data: folder,
+            _data: data,
         }
     }
 
@@ -57,20 +41,56 @@ impl LocalServer {
     }
 }
 
+/// The folder of a server that runs, did run, or will.
+#[derive(Debug)]
+pub(crate) struct Data {
+    programs: PathBuf,
+    folder: TempDir,
+}
+
+impl Data {
+    /// Makes an empty database that trusts everybody who reaches it.
+    pub(crate) fn initialise() -> Self {
+        let data = Self {
+            programs: programs(),
+            folder: TempDir::with_prefix("monolock-postgres-").expect("a temporary folder can be made"),
+        };
+        // The server's user, who may be another one than ours, makes the data folder within.
+        fs::set_permissions(data.folder.path(), Permissions::from_mode(0o777)).expect("the folder is ours");
+        initialise(&data.programs, &data.path());
+        let access = data.path().join("pg_hba.conf");
+        fs::write(access, "local all all trust\nhost all all all trust\n").expect("it was just made");
+        data
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// The command that runs the server.
+    pub(crate) fn server(&self, address: &str, port: u16) -> Command {
+        let mut command = as_server_user(&self.programs.join("postgres"));
+        command
+            .arg("-D")
+            .arg(self.path())
+            .arg("-k")
+            .arg(self.folder.path());
+        for setting in [
+            format!("listen_addresses={address}"),
+            format!("port={port}"),
+            "fsync=off".to_owned(),
+        ] {
+            command.arg("-c").arg(setting);
+        }
+        command
+    }
+}
+
 fn initialise(programs: &Path, data: &Path) {
     let mut command = as_server_user(&programs.join("initdb"));
     command
-        .args([
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "--no-sync",
-            "--no-locale",
-            "-E",
-            "UTF8",
-            "-D",
-        ])
+        .args(["-U", "postgres", "-A", "trust", "--no-sync", "--no-locale"])
+        .args(["-E", "UTF8", "-D"])
         .arg(data);
     let output = command
         .output()

@@ -1,0 +1,10 @@
+//! What runs on the hosts: a name server, databases, and the nodes of a pair. Each of them can be killed and started again
+//! with what it had.
+
+mod bind;
+mod database;
+mod node;
+
+pub use bind::{Bind, KEY, SERVICE, ZONE};
+pub use database::Database;
+pub use node::{LOCK_PORT, Node, Pair, Status};

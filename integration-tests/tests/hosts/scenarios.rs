@@ -1,0 +1,423 @@
+//! What breaks, what the pair makes of it, and how it is mended.
+
+use std::thread::sleep;
+
+use monolock_clock::boot_now;
+use monolock_integration_tests::hosts::parties::SERVICE;
+use monolock_integration_tests::wait::wait_until;
+
+use crate::stage::{Cast, DIRECT, NAMED, SHARED, Stage, TTL};
+
+/// One fault, from the moment it strikes until the pair is healthy again.
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    strike: Box<dyn Fn(&mut Stage, &Cast)>,
+    mend: Box<dyn Fn(&mut Stage, &Cast)>,
+    outcome: Outcome,
+    /// Which locks are granted while it lasts.
+    served: Vec<&'static str>,
+    /// Whether promise 3 holds in it.
+    is_exclusive: bool,
+}
+
+/// What the pair makes of a fault.
+enum Outcome {
+    /// The active goes on in its term.
+    Unmoved,
+    /// The standby takes over, by one of these arguments.
+    TakenOver(&'static [&'static str]),
+    /// Nobody serves until it is mended.
+    Suspended,
+    /// One of the nodes serves.
+    Either,
+}
+
+impl Scenario {
+    fn new(
+        name: impl Into<String>,
+        outcome: Outcome,
+        strike: impl Fn(&mut Stage, &Cast) + 'static,
+        mend: impl Fn(&mut Stage, &Cast) + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            strike: Box::new(strike),
+            mend: Box::new(mend),
+            outcome,
+            served: all_locks(),
+            is_exclusive: true,
+        }
+    }
+
+    /// Clients cannot learn the address of a node by the service's name while it lasts.
+    fn without_the_name(mut self) -> Self {
+        self.served.retain(|lock| *lock != NAMED);
+        self
+    }
+
+    /// The follow stream is asynchronous: what the active granted last, the standby may not have heard of.
+    fn with_unheard_grants(mut self) -> Self {
+        self.is_exclusive = false;
+        self
+    }
+
+    pub(crate) fn play(&self, stage: &mut Stage) {
+        let cast = stage.settle();
+        stage.wait_for_service("before anything breaks", boot_now(), &all_locks());
+        let struck = boot_now();
+        (self.strike)(stage, &cast);
+        match self.outcome {
+            Outcome::Unmoved => {
+                // Longer than any authority that was there before the fault.
+                stage.wait_for_service("during the fault", struck + TTL + TTL / 2, &self.served);
+                let active = stage.pair.status().active();
+                assert_eq!(active, Some((cast.active.clone(), cast.term)), "{}", self.name);
+            }
+            Outcome::TakenOver(bases) => {
+                let basis = stage.wait_for_takeover(&cast.standby, cast.term);
+                assert!(
+                    bases.contains(&basis.as_str()),
+                    "{}: taken over by {basis}",
+                    self.name
+                );
+                stage.wait_for_service("after the takeover", boot_now(), &self.served);
+            }
+            Outcome::Suspended => stage.wait_for_step(&cast.active, "authority_lapsed", struck),
+            Outcome::Either => stage.wait_for_service("during the fault", boot_now(), &self.served),
+        }
+        (self.mend)(stage, &cast);
+        stage.settle();
+        stage.wait_for_service("after it was mended", boot_now(), &all_locks());
+        stage.check(self.is_exclusive);
+    }
+}
+
+fn all_locks() -> Vec<&'static str> {
+    SHARED.into_iter().chain([NAMED, DIRECT]).collect()
+}
+
+fn nothing(_: &mut Stage, _: &Cast) {}
+
+fn heal(stage: &mut Stage, _: &Cast) {
+    stage.network.heal();
+}
+
+/// All of them, in the order in which they are played.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    let mut scenarios = processes();
+    scenarios.extend(partitions());
+    scenarios.extend(links());
+    scenarios.extend(parties());
+    scenarios
+}
+
+/// Faults of the nodes' and clients' processes.
+fn processes() -> Vec<Scenario> {
+    use Outcome::{Either, TakenOver, Unmoved};
+    vec![
+        Scenario::new(
+            "the active is killed",
+            TakenOver(&["crash"]),
+            |stage, cast| stage.pair.node(&cast.active).kill(),
+            |stage, cast| stage.pair.node(&cast.active).start(),
+        )
+        .with_unheard_grants(),
+        Scenario::new(
+            "the standby is killed",
+            Unmoved,
+            |stage, cast| stage.pair.node(&cast.standby).kill(),
+            |stage, cast| stage.pair.node(&cast.standby).start(),
+        ),
+        Scenario::new(
+            "the active is frozen",
+            TakenOver(&["silence"]),
+            |stage, cast| stage.pair.node(&cast.active).freeze(),
+            |stage, cast| stage.pair.node(&cast.active).thaw(),
+        ),
+        Scenario::new(
+            "the standby is frozen",
+            Unmoved,
+            |stage, cast| stage.pair.node(&cast.standby).freeze(),
+            |stage, cast| stage.pair.node(&cast.standby).thaw(),
+        ),
+        Scenario::new(
+            "a handover by the operator",
+            TakenOver(&["handover"]),
+            |stage, _| stage.pair.hand_over(),
+            nothing,
+        ),
+        Scenario::new(
+            "the active is asked to stop",
+            TakenOver(&["handover"]),
+            |stage, cast| stage.pair.node(&cast.active).terminate(),
+            |stage, cast| stage.pair.node(&cast.active).start(),
+        ),
+        Scenario::new(
+            "the active is restarted at once",
+            Either,
+            |stage, cast| {
+                let node = stage.pair.node(&cast.active);
+                node.kill();
+                node.start();
+            },
+            nothing,
+        )
+        .with_unheard_grants(),
+        Scenario::new(
+            "both nodes are killed and started at once",
+            Either,
+            |stage, _| {
+                for node in &mut stage.pair.nodes {
+                    node.kill();
+                }
+                stage.pair.start();
+            },
+            nothing,
+        )
+        .with_unheard_grants(),
+        Scenario::new(
+            "both nodes are stopped and started at once",
+            Either,
+            |stage, _| {
+                for node in &mut stage.pair.nodes {
+                    node.terminate();
+                }
+                stage.pair.start();
+            },
+            nothing,
+        ),
+        Scenario::new(
+            "a client is frozen for longer than its lease",
+            Unmoved,
+            |stage, _| stage.by_name.process.freeze(),
+            |stage, _| stage.by_name.process.thaw(),
+        )
+        .without_the_name(),
+    ]
+}
+
+/// Every pair of parties that talk to each other, in both directions and in either.
+fn partitions() -> Vec<Scenario> {
+    let mut scenarios = Vec::new();
+    for (one, other) in [
+        ("active", "standby"),
+        ("active", "witness"),
+        ("standby", "witness"),
+        ("active", "dns"),
+        ("standby", "dns"),
+        ("active", "client-1"),
+        ("standby", "client-1"),
+        ("dns", "client-1"),
+        ("resource", "client-1"),
+    ] {
+        scenarios.push(cut(
+            one,
+            other,
+            format!("{one} and {other} are cut"),
+            |network, one, other| {
+                network.cut(one, other);
+            },
+        ));
+        for (from, to) in [(one, other), (other, one)] {
+            let name = format!("nothing comes from {from} to {to}");
+            scenarios.push(cut(from, to, name, |network, from, to| {
+                network.cut_one_way(from, to);
+            }));
+        }
+    }
+    scenarios
+}
+
+/// One cut link never moves the term: authority needs one more voice than the node's own, and has two.
+fn cut(
+    one: &'static str,
+    other: &'static str,
+    name: String,
+    make: fn(&monolock_integration_tests::hosts::Network, &str, &str),
+) -> Scenario {
+    let scenario = Scenario::new(
+        name,
+        Outcome::Unmoved,
+        move |stage, cast| make(&stage.network, cast.host(one), cast.host(other)),
+        heal,
+    );
+    let is_between = |party: &str| [one, other].contains(&party);
+    if is_between("client-1") && (is_between("active") || is_between("dns")) {
+        scenario.without_the_name()
+    } else {
+        scenario
+    }
+}
+
+/// Hosts and links as a whole.
+fn links() -> Vec<Scenario> {
+    use Outcome::{Either, TakenOver, Unmoved};
+    vec![
+        Scenario::new(
+            "the active's host is gone",
+            TakenOver(&["silence"]),
+            |stage, cast| {
+                stage.network.unplug(&cast.active);
+                stage.pair.node(&cast.active).kill();
+            },
+            |stage, cast| {
+                stage.network.plug(&cast.active);
+                stage.pair.node(&cast.active).start();
+            },
+        ),
+        Scenario::new(
+            "the active's link is down",
+            TakenOver(&["silence"]),
+            |stage, cast| stage.network.unplug(&cast.active),
+            |stage, cast| stage.network.plug(&cast.active),
+        ),
+        Scenario::new(
+            "the standby's link is down",
+            Unmoved,
+            |stage, cast| stage.network.unplug(&cast.standby),
+            |stage, cast| stage.network.plug(&cast.standby),
+        ),
+        Scenario::new(
+            "the active reaches neither its peer nor the witness, but its clients",
+            TakenOver(&["silence"]),
+            |stage, cast| {
+                stage.network.cut(&cast.active, &cast.standby);
+                stage.network.cut(&cast.active, "witness");
+            },
+            heal,
+        ),
+        Scenario::new(
+            "the active is not heard by its peer and the witness, but hears them",
+            TakenOver(&["silence"]),
+            |stage, cast| {
+                stage.network.cut_one_way(&cast.active, &cast.standby);
+                stage.network.cut_one_way(&cast.active, "witness");
+            },
+            heal,
+        ),
+        Scenario::new(
+            "the active does not hear its peer and the witness",
+            Either,
+            |stage, cast| {
+                stage.network.cut_one_way(&cast.standby, &cast.active);
+                stage.network.cut_one_way("witness", &cast.active);
+            },
+            heal,
+        ),
+        Scenario::new(
+            "the standby reaches neither its peer nor the witness",
+            Unmoved,
+            |stage, cast| {
+                stage.network.cut(&cast.standby, &cast.active);
+                stage.network.cut(&cast.standby, "witness");
+            },
+            heal,
+        ),
+        Scenario::new(
+            "the active loses every fifth packet",
+            Either,
+            |stage, cast| stage.network.lose(20, &cast.active),
+            heal,
+        ),
+        Scenario::new(
+            "the witness loses every fifth packet",
+            Either,
+            |stage, _| stage.network.lose(20, "witness"),
+            heal,
+        ),
+        Scenario::new("the active's link flaps", Either, flap, nothing),
+    ]
+}
+
+/// Down for longer than a renewal takes, up for less than a takeover.
+fn flap(stage: &mut Stage, cast: &Cast) {
+    for _ in 0..5 {
+        stage.network.unplug(&cast.active);
+        sleep(TTL / 2);
+        stage.network.plug(&cast.active);
+        sleep(TTL / 4);
+    }
+}
+
+/// Faults of what the pair leans on.
+fn parties() -> Vec<Scenario> {
+    use Outcome::{Suspended, TakenOver, Unmoved};
+    vec![
+        Scenario::new(
+            "DNS is down",
+            Unmoved,
+            |stage, _| stage.dns.kill(),
+            |stage, _| stage.dns.restart(),
+        )
+        .without_the_name(),
+        Scenario::new(
+            "the witness is down",
+            Unmoved,
+            |stage, _| stage.witness.kill(),
+            |stage, _| stage.witness.restart(),
+        ),
+        Scenario::new(
+            "the witness and DNS are down",
+            Unmoved,
+            |stage, _| {
+                stage.witness.kill();
+                stage.dns.kill();
+            },
+            |stage, _| {
+                stage.witness.restart();
+                stage.dns.restart();
+            },
+        )
+        .without_the_name(),
+        Scenario::new(
+            "the active is killed while DNS is down",
+            TakenOver(&["crash"]),
+            |stage, cast| {
+                stage.dns.kill();
+                stage.pair.node(&cast.active).kill();
+            },
+            |stage, cast| {
+                stage.dns.restart();
+                stage.pair.node(&cast.active).start();
+            },
+        )
+        .without_the_name()
+        .with_unheard_grants(),
+        Scenario::new(
+            "the witness and the standby are down",
+            Suspended,
+            |stage, cast| {
+                stage.witness.kill();
+                stage.pair.node(&cast.standby).kill();
+            },
+            |stage, cast| {
+                stage.witness.restart();
+                stage.pair.node(&cast.standby).start();
+            },
+        ),
+        Scenario::new(
+            "the name is changed by hand",
+            Unmoved,
+            |stage, cast| {
+                let wrong = stage.network.host("ops").address().to_string();
+                stage.dns.update(&format!(
+                    "update delete {SERVICE} A\nupdate add {SERVICE} 1 A {wrong}"
+                ));
+                let right = stage.network.host(&cast.active).address().to_string();
+                wait_until("the name to be repaired", || stage.dns.dig(SERVICE, "A") == right);
+            },
+            nothing,
+        ),
+    ]
+}
+
+impl Cast {
+    /// The host of a party: of the active, the standby, or the one of that name.
+    fn host<'a>(&'a self, party: &'a str) -> &'a str {
+        match party {
+            "active" => &self.active,
+            "standby" => &self.standby,
+            other => other,
+        }
+    }
+}
