@@ -129,6 +129,15 @@ impl LockTable {
         self
     }
 
+    /// As if so many locks were granted and released now. The last token, if there was one.
+    #[cfg(feature = "model")]
+    #[doc(hidden)]
+    pub fn spend_tokens(&mut self, count: u64, now: Now) -> Option<Token> {
+        self.advance(now);
+        self.gate.check().ok()?;
+        self.tokens.grant_many(count, now).ok()
+    }
+
     /// A session asks for a lock. The answer is the [`Action::Send`] of the new claim.
     ///
     /// # Errors

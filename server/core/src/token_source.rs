@@ -104,6 +104,20 @@ impl TokenSource {
         Ok(token)
     }
 
+    /// As if so many grants were made now; the last of them.
+    #[cfg(feature = "model")]
+    pub(crate) fn grant_many(&mut self, count: u64, now: Now) -> Result<Token, NoToken> {
+        let first = self.grant(now)?;
+        let last = Token::new(first.get() + count);
+        let highest = Token::new(self.ceiling.get() - 1);
+        self.last = if self.rules.hold(Rule::TokensStayBelowCeiling) {
+            last.min(highest)
+        } else {
+            last
+        };
+        Ok(self.last)
+    }
+
     /// Raises the ceiling; a lower one than before changes nothing.
     pub fn raise_ceiling(&mut self, ceiling: Token) {
         self.ceiling = self.ceiling.max(ceiling);
