@@ -69,6 +69,21 @@ pub struct NodeConfig {
     pub hooks: HookConfig,
     /// Where takeovers and handovers are written down; only the log when `None`.
     pub journal: Option<PathBuf>,
+    /// What the wall clock is checked against.
+    pub clock: ClockConfig,
+}
+
+/// What the wall clock is checked against, and how strictly.
+#[derive(Clone, Debug)]
+pub struct ClockConfig {
+    /// The time servers; no check when empty.
+    pub servers: Vec<PeerAddress>,
+    /// How often each is asked.
+    pub poll_interval: Duration,
+    /// How far the clock may be off and still be adopted into tokens.
+    pub max_offset: Duration,
+    /// Whether the operator vouches for it at a pair's very first start.
+    pub trusted: bool,
 }
 
 /// The peer link: all that `status` and `handover` need.
@@ -218,6 +233,13 @@ impl NodeConfig {
                  to hold it: every resource must check tokens"
                     .into(),
             ),
+        }
+        if self.clock.servers.len() == 2 {
+            warnings.push(
+                "MONOLOCK_NTP_SERVERS: two time servers must agree, and neither outvotes the other: three let one of \
+                 them lie or be away"
+                    .into(),
+            );
         }
         if matches!(self.witness, WitnessSetting::None(Unproven::Takeover)) {
             warnings.push(

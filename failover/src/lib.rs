@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`node`] | one running node: the watchdog, and what follows from its decisions |
 //! | [`config`] | the settings and the command line |
+//! | [`clock`] | whether the wall clock may be believed |
 //! | [`witness`] | the register that both nodes swap |
 //! | [`state_file`] | what a node must not forget |
 //! | [`peer`] | the authenticated link between the nodes |
@@ -33,6 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod clock;
 pub mod config;
 pub mod dns;
 pub mod hooks;

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::clock::NodeClock;
 use crate::config::{FollowMode, NodeConfig, Unproven, WitnessSetting};
 use crate::dns::{DnsListenError, NameKeeper, ServiceState};
 use crate::journal::{Journal, JournalError};
@@ -105,6 +106,7 @@ impl Node {
             fast_takeover: config.fast_takeover,
         };
         let watchdog = Watchdog::new(watchdog_config, state, boot_now());
+        let clock = NodeClock::new(config.clock.clone());
         let (inputs_in, inputs) = mpsc::channel(INPUTS_AHEAD);
         let (name_in, name) = watch::channel(ServiceState::default());
         for warning in config.warnings() {
@@ -121,6 +123,7 @@ impl Node {
             watchdog,
             server: server.handle(),
             peer: Arc::new(peer),
+            clock: Arc::new(clock),
             witness,
             state_file,
             journal,

@@ -127,6 +127,9 @@ impl fmt::Display for NodeReport {
         if let Some(reason) = &status.reason {
             write!(f, " ({reason})")?;
         }
+        if let Some(clock) = &status.clock {
+            write!(f, "\n  {clock}")?;
+        }
         Ok(())
     }
 }

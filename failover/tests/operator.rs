@@ -58,6 +58,7 @@ fn status(node: NodeId, role: Role) -> NodeStatus {
         wall_nanos: 0,
         authority_left_ms: (role == Role::Active).then_some(800),
         reason: None,
+        clock: None,
         version: String::new(),
     }
 }

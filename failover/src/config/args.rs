@@ -240,6 +240,39 @@ pub struct NodeArgs {
     /// File for one JSON line a step of each takeover and handover [default: only the log]
     #[arg(long, env = "MONOLOCK_JOURNAL", value_name = "FILE", hide_env_values = true)]
     pub journal: Option<String>,
+    /// Time servers to check this node's clock against, comma separated; three or more outvote one that lies [default:
+    /// none]
+    #[arg(
+        long,
+        env = "MONOLOCK_NTP_SERVERS",
+        value_name = "HOST[:PORT],...",
+        hide_env_values = true
+    )]
+    pub ntp_servers: Option<String>,
+    /// How often each time server is asked [default: 32s]
+    #[arg(
+        long,
+        env = "MONOLOCK_NTP_POLL_INTERVAL",
+        value_name = "DURATION",
+        hide_env_values = true
+    )]
+    pub ntp_poll_interval: Option<String>,
+    /// How far the clock may be off and still be adopted into tokens [default: 500ms]
+    #[arg(
+        long,
+        env = "MONOLOCK_MAX_CLOCK_OFFSET",
+        value_name = "DURATION",
+        hide_env_values = true
+    )]
+    pub max_clock_offset: Option<String>,
+    /// Whether the operator vouches for the clock at a pair's very first start: on or off [default: off]
+    #[arg(
+        long,
+        env = "MONOLOCK_TRUST_CLOCK",
+        value_name = "on|off",
+        hide_env_values = true
+    )]
+    pub trust_clock: Option<String>,
     /// The lock server inside.
     #[command(flatten)]
     pub server: ServerArgs,

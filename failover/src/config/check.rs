@@ -12,11 +12,12 @@ use monolock_server::config::{given, positive_duration};
 #[cfg(feature = "postgres")]
 use super::HiddenText;
 use super::value::{
-    addresses, listen_address, named_ip, named_port, peer_address, required, secret_text, word,
+    addresses, listen_address, named_ip, named_port, peer_address, peer_address_or_port, required,
+    secret_text, word,
 };
 use super::{
-    DnsConfig, FollowMode, HookConfig, LinkConfig, NameService, NodeArgs, NodeConfig, TakeoverGrace,
-    Unproven, WitnessSetting,
+    ClockConfig, DnsConfig, FollowMode, HookConfig, LinkConfig, NameService, NodeArgs, NodeConfig,
+    TakeoverGrace, Unproven, WitnessSetting,
 };
 use crate::dns::{DnsPrimary, NamePublisher, ServiceZone, TsigKey};
 use crate::peer::{PeerAddress, PeerSecret, check_exposure};
@@ -60,6 +61,7 @@ pub(super) fn node(args: NodeArgs) -> Result<NodeConfig, SettingError> {
         grace: grace(&args)?,
         dns,
         hooks: hooks(&args)?,
+        clock: clock(&args)?,
         journal: given(args.journal).map(PathBuf::from),
     })
 }
@@ -198,8 +200,7 @@ fn dns_primary(args: &NodeArgs) -> Result<DnsPrimary, SettingError> {
     let setting = "MONOLOCK_DNS_SERVER";
     let what = "write the primary server of the zone to update";
     let server = required(setting, given(args.dns_server.clone()), what)?;
-    let server = peer_address(setting, &server)
-        .or_else(|error| peer_address(setting, &format!("{server}:53")).map_err(|_| error))?;
+    let server = peer_address_or_port(setting, &server, 53)?;
     let what = "write the zone to update, for example example.com";
     let zone = required("MONOLOCK_DNS_ZONE", given(args.dns_zone.clone()), what)?;
     let key = secret_text(
@@ -333,6 +334,53 @@ fn hooks(args: &NodeArgs) -> Result<HookConfig, SettingError> {
     })
 }
 
+fn clock(args: &NodeArgs) -> Result<ClockConfig, SettingError> {
+    let duration = |setting, value: &Option<String>, default| match given(value.clone()) {
+        Some(text) => positive_duration(setting, &text),
+        None => Ok(default),
+    };
+    Ok(ClockConfig {
+        servers: ntp_servers(args)?,
+        poll_interval: duration(
+            "MONOLOCK_NTP_POLL_INTERVAL",
+            &args.ntp_poll_interval,
+            DEFAULT_NTP_POLL_INTERVAL,
+        )?,
+        max_offset: duration(
+            "MONOLOCK_MAX_CLOCK_OFFSET",
+            &args.max_clock_offset,
+            DEFAULT_MAX_CLOCK_OFFSET,
+        )?,
+        trusted: choice(
+            "MONOLOCK_TRUST_CLOCK",
+            args.trust_clock.clone(),
+            &[("on", true), ("off", false)],
+            false,
+        )?,
+    })
+}
+
+fn ntp_servers(args: &NodeArgs) -> Result<Vec<PeerAddress>, SettingError> {
+    let setting = "MONOLOCK_NTP_SERVERS";
+    let Some(text) = given(args.ntp_servers.clone()) else {
+        return Ok(Vec::new());
+    };
+    let mut servers = Vec::new();
+    for name in text.split(',') {
+        let server = peer_address_or_port(setting, name.trim(), NTP_PORT)?;
+        if servers.contains(&server) {
+            let problem = format!("{server} is there twice: it would be two votes of one clock");
+            return Err(SettingError::new(setting, problem));
+        }
+        servers.push(server);
+    }
+    if servers.len() > MOST_NTP_SERVERS {
+        let problem = format!("{} servers are more than {MOST_NTP_SERVERS}", servers.len());
+        return Err(SettingError::new(setting, problem));
+    }
+    Ok(servers)
+}
+
 fn choice<T: Copy>(
     setting: &'static str,
     value: Option<String>,
@@ -348,3 +396,8 @@ const DEFAULT_DNS_LISTEN: &str = "0.0.0.0:53";
 const DEFAULT_PAIR: &str = "default";
 const DEFAULT_TTL: Duration = Duration::from_secs(3);
 const DEFAULT_HOOK_TIME: Duration = Duration::from_secs(30);
+const NTP_PORT: u16 = 123;
+/// More would not make the clock any better known, and all of them are in every status.
+const MOST_NTP_SERVERS: usize = 15;
+const DEFAULT_NTP_POLL_INTERVAL: Duration = Duration::from_secs(32);
+const DEFAULT_MAX_CLOCK_OFFSET: Duration = Duration::from_millis(500);

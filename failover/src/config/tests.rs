@@ -48,6 +48,9 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!(config.grace, TakeoverGrace::Lease);
     assert!(config.fast_takeover && config.dns.is_none() && config.journal.is_none());
     assert_eq!(config.hooks.time_limit, Duration::from_secs(30));
+    assert!(config.clock.servers.is_empty() && !config.clock.trusted);
+    assert_eq!(config.clock.max_offset, Duration::from_millis(500));
+    assert_eq!(config.clock.poll_interval, Duration::from_secs(32));
     assert_eq!(config.warnings(), [""; 0]);
 }
 
@@ -253,5 +256,45 @@ fn a_zone_to_update_is_taken_for_the_name_and_the_witness() {
     ] {
         let line = problem(&[update.as_slice(), &[wrong]].concat());
         assert!(line.starts_with(expected), "{wrong}: {line}");
+    }
+}
+
+#[test]
+fn time_servers_have_the_port_of_their_protocol_unless_another_is_given() {
+    let config = check(&[
+        "--ntp-servers=ntp1.example, 192.0.2.7:1123 ,[2001:db8::7]",
+        "--max-clock-offset=50ms",
+        "--ntp-poll-interval=64s",
+        "--trust-clock=on",
+    ])
+    .unwrap();
+    let servers: Vec<_> = config.clock.servers.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        servers,
+        ["ntp1.example:123", "192.0.2.7:1123", "[2001:db8::7]:123"]
+    );
+    assert!(config.clock.trusted && config.warnings().is_empty());
+    assert_eq!(config.clock.max_offset, Duration::from_millis(50));
+    assert_eq!(config.clock.poll_interval, Duration::from_secs(64));
+
+    let two = check(&["--ntp-servers=a,b"]).unwrap();
+    assert!(
+        two.warnings()[0].starts_with("MONOLOCK_NTP_SERVERS"),
+        "{:?}",
+        two.warnings()
+    );
+    for (setting, argument) in [
+        ("MONOLOCK_NTP_SERVERS", "--ntp-servers=a,,b"),
+        ("MONOLOCK_NTP_SERVERS", "--ntp-servers=a:0"),
+        ("MONOLOCK_NTP_SERVERS", "--ntp-servers=a,a:123"),
+        (
+            "MONOLOCK_NTP_SERVERS",
+            "--ntp-servers=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16",
+        ),
+        ("MONOLOCK_MAX_CLOCK_OFFSET", "--max-clock-offset=0s"),
+        ("MONOLOCK_NTP_POLL_INTERVAL", "--ntp-poll-interval=often"),
+        ("MONOLOCK_TRUST_CLOCK", "--trust-clock=yes"),
+    ] {
+        assert!(problem(&[argument]).starts_with(setting), "{argument}");
     }
 }

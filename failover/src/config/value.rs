@@ -51,6 +51,16 @@ pub(super) fn peer_address(setting: &'static str, text: &str) -> Result<PeerAddr
         .map_err(|error| SettingError::new(setting, format!("{error}")))
 }
 
+/// A `host[:port]` to connect to.
+pub(super) fn peer_address_or_port(
+    setting: &'static str,
+    text: &str,
+    default_port: u16,
+) -> Result<PeerAddress, SettingError> {
+    peer_address(setting, text)
+        .or_else(|error| peer_address(setting, &format!("{text}:{default_port}")).map_err(|_| error))
+}
+
 /// A secret, given as itself or as the file that holds it, and the setting that it came from.
 pub(super) fn secret_text(
     (setting, text): (&'static str, Option<String>),

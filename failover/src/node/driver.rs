@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use monolock_clock::{BootTimer, boot_now, wall_now};
+use monolock_failover_core::clock::ClockReading;
 use monolock_failover_core::{
     HandoverMode, Incarnation, NodeState, OpId, PromiseAnswer, Record, ReplyId, RoleName, Status,
     SwapOutcome, TableReport, Watchdog,
 };
-use monolock_protocol::{BootInstant, Token};
-use monolock_server::ServerHandle;
+use monolock_protocol::{BootInstant, Token, WallTime};
+use monolock_server::{Now, ServerHandle};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::feed::Feeds;
 use super::peer_watch;
+use crate::clock::{Judgement, NodeClock};
 use crate::config::NodeConfig;
 use crate::dns::ServiceState;
 use crate::journal::Journal;
@@ -61,6 +63,8 @@ pub(super) enum Input {
     StopAsked,
     /// The standby has had its time to hear the end of the stream.
     FlushOver { mark: u64 },
+    /// It is time to look at the wall clock.
+    ClockDue,
     /// A handover that was asked for has ended, as far as this node can see.
     HandoverSettled(BeginHandoverResponse),
 }
@@ -72,6 +76,7 @@ pub(super) struct Parts {
     pub(super) watchdog: Watchdog,
     pub(super) server: ServerHandle,
     pub(super) peer: Arc<PeerClient>,
+    pub(super) clock: Arc<NodeClock>,
     pub(super) witness: Arc<dyn Witness>,
     pub(super) state_file: StateFile,
     pub(super) journal: Journal,
@@ -85,6 +90,7 @@ pub(super) struct Driver {
     pub(super) watchdog: Watchdog,
     pub(super) server: ServerHandle,
     pub(super) peer: Arc<PeerClient>,
+    pub(super) clock: Arc<NodeClock>,
     pub(super) witness: Arc<dyn Witness>,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) persist: mpsc::Sender<(OpId, NodeState)>,
@@ -111,6 +117,7 @@ impl Driver {
             watchdog,
             server,
             peer,
+            clock,
             witness,
             state_file,
             journal,
@@ -127,6 +134,7 @@ impl Driver {
             watchdog,
             server,
             peer,
+            clock,
             witness,
             inputs,
             persist,
@@ -151,16 +159,20 @@ impl Driver {
         stop: CancellationToken,
     ) {
         self.watch_peer();
+        self.watch_clock();
         let mut timer = BootTimer::new();
-        self.watchdog
-            .handle_clock(Some(wall_now().unix_seconds()), boot_now());
+        self.look_at_clock();
         self.perform_all();
         let mut asked_to_stop = false;
         while !(self.stopping && self.has_given_up_its_term()) {
             let due = self.watchdog.poll_timeout();
             tokio::select! {
                 biased;
-                () = timer.sleep_until(due) => self.watchdog.handle_timeout(boot_now()),
+                () = timer.sleep_until(due) => {
+                    // A takeover that is due may begin at the wall clock, as it is now.
+                    self.look_at_clock();
+                    self.watchdog.handle_timeout(boot_now());
+                }
                 () = stop.cancelled(), if !asked_to_stop => {
                     asked_to_stop = true;
                     tracing::info!("stopping");
@@ -190,6 +202,35 @@ impl Driver {
                 .spawn(self.stopped.clone().run_until_cancelled_owned(following)),
         ] {
             drop(task);
+        }
+    }
+
+    fn watch_clock(&self) {
+        let (clock, inputs) = (Arc::clone(&self.clock), self.inputs.clone());
+        let looking = async move {
+            let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                if inputs.send(Input::ClockDue).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let both = async move { tokio::join!(clock.keep_asking(), looking) };
+        self.tasks
+            .spawn(self.stopped.clone().run_until_cancelled_owned(both));
+    }
+
+    /// Tells the watchdog and the lock table what the wall clock may be believed for: the very reading that was judged.
+    pub(super) fn look_at_clock(&mut self) {
+        let Judgement { reading, verdict } = self.clock.judge();
+        let ClockReading { wall, boot } = reading;
+        let trusted = self.clock.allows_first_start(&verdict);
+        self.watchdog
+            .handle_clock(trusted.then(|| wall.unix_seconds()), boot_now());
+        if verdict.allows_adoption() && self.status().role == RoleName::Active {
+            self.server.adopt_wall_clock(Now { wall, boot });
         }
     }
 
@@ -241,6 +282,7 @@ impl Driver {
             Input::HandoverAsked { reply } => self.begin_handover(reply, now),
             Input::StopAsked => self.begin_stop(),
             Input::FlushOver { mark } => self.flushed(mark),
+            Input::ClockDue => self.look_at_clock(),
             Input::HandoverSettled(response) => {
                 for reply in self.handover_replies.drain(..) {
                     let _ = reply.send(Ok(response.clone()));
@@ -250,7 +292,8 @@ impl Driver {
     }
 
     fn handle_peer_status(&mut self, status: &NodeStatus, sent: BootInstant, now: BootInstant) {
-        self.watchdog.handle_clock(Some(wall_now().unix_seconds()), now);
+        let shows = WallTime::from_unix_nanos(status.wall_nanos);
+        self.clock.note_peer(shows, sent, now);
         self.watchdog.handle_peer_status(status.into(), sent, now);
         if status.role == Role::Active {
             self.publish_peer(status.term);
@@ -399,7 +442,8 @@ impl Driver {
             authority_left_ms: authority_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             reason: status
                 .waiting
-                .map(|waiting| super::reasons::waiting_text(&waiting, now)),
+                .map(|waiting| super::reasons::waiting_text(&waiting, &self.clock, now)),
+            clock: Some(self.clock.report()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -429,5 +473,7 @@ async fn keep_state_file(
     }
 }
 
+/// How often the wall clock is looked at, apart from when it matters.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the last messages may take at the end.
 const FAREWELL_TIME: Duration = Duration::from_secs(2);

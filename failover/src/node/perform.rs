@@ -219,6 +219,7 @@ impl Driver {
                 "the gate did not open: the authority lapsed before it could"
             );
         }
+        self.look_at_clock();
         // Followers learn of the new term, and of the graces it runs, from a new snapshot.
         self.feeds.end_all();
         self.server.set_ready(true);

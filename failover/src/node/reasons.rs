@@ -3,8 +3,10 @@
 use monolock_failover_core::Waiting;
 use monolock_protocol::BootInstant;
 
+use crate::clock::NodeClock;
+
 /// Why no takeover is under way, for people.
-pub(super) fn waiting_text(waiting: &Waiting, now: BootInstant) -> String {
+pub(super) fn waiting_text(waiting: &Waiting, clock: &NodeClock, now: BootInstant) -> String {
     let left = |until: &BootInstant| until.saturating_duration_since(now).as_millis();
     match waiting {
         Waiting::ObservingAfterStart { until } => {
@@ -26,7 +28,11 @@ pub(super) fn waiting_text(waiting: &Waiting, now: BootInstant) -> String {
                 age.as_millis()
             )
         }
-        Waiting::NoTrustedClock => "no floor is known and no clock is trusted".to_owned(),
+        Waiting::NoTrustedClock => format!(
+            "a first start needs a clock to begin at, and this one is {}: set it right, or vouch for it by \
+             MONOLOCK_TRUST_CLOCK=on",
+            clock.judge().verdict
+        ),
         Waiting::SwapPending => "a takeover is under way".to_owned(),
         Waiting::IsActive => "it is active".to_owned(),
         Waiting::Retired => "it is stopping".to_owned(),

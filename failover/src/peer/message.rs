@@ -10,6 +10,8 @@ use monolock_failover_core::{
 use monolock_protocol::{Lease, LockName, Token};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::ClockReport;
+
 /// What a node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -67,6 +69,9 @@ pub struct NodeStatus {
     /// Why it does not take over, or what else an operator should know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What it thinks of its wall clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockReport>,
     /// The version of its program.
     #[serde(default)]
     pub version: String,

@@ -97,6 +97,7 @@ pub(crate) fn status() -> NodeStatus {
         wall_nanos: 2,
         authority_left_ms: None,
         reason: Some("the peer is alive".into()),
+        clock: None,
         version: "0.1.0".into(),
     }
 }
