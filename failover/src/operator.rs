@@ -4,21 +4,21 @@ use std::fmt;
 use std::time::Duration;
 
 use monolock_failover_core::NodeId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::config::{LinkConfig, reachable};
 use crate::peer::message::{BeginHandoverRequest, BeginHandoverResponse, NodeStatus, Role};
 use crate::peer::{CallFailure, PeerAddress, PeerClient, Sender};
 
 /// How both nodes stand.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PairStatus {
     /// Node `a`, then node `b`.
     pub nodes: [NodeReport; 2],
 }
 
 /// How one node stands, or why that is unknown.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Which node.
     pub node: NodeId,
