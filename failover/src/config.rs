@@ -123,6 +123,21 @@ pub enum WitnessSetting {
     None(Unproven),
 }
 
+impl WitnessSetting {
+    /// A word for the status.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::File(_) => "file",
+            Self::Postgres { .. } => "postgres",
+            #[cfg(feature = "s3")]
+            Self::S3(_) => "s3",
+            Self::Dns { .. } => "dns",
+            Self::None(_) => "none",
+        }
+    }
+}
+
 /// A text with a secret in it; not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HiddenText(String);

@@ -184,15 +184,15 @@ impl From<&JournalEntry> for Step {
                 basis,
                 first_token,
                 swap_to_open,
-            } => Self::new("became_active")
+            } => Self::new(BECAME_ACTIVE)
                 .in_term(*term)
                 .because_of(basis.as_str())
                 .that_took(*swap_to_open)
                 .with_detail(format!("the first token is {first_token}")),
             JournalEntry::AuthorityLapsed { term, at } => {
-                Self::new("authority_lapsed").in_term(*term).that_happened_by(*at)
+                Self::new(AUTHORITY_LAPSED).in_term(*term).that_happened_by(*at)
             }
-            JournalEntry::SteppedDown { term, larger } => Self::new("stepped_down")
+            JournalEntry::SteppedDown { term, larger } => Self::new(STEPPED_DOWN)
                 .in_term(*term)
                 .with_detail(format!("term {larger} was seen")),
             JournalEntry::HandoverStarted { term, to } => {
@@ -202,7 +202,7 @@ impl From<&JournalEntry> for Step {
                     None => step.with_detail("without a successor"),
                 }
             }
-            JournalEntry::HandoverDone { term } => Self::new("handover_done").in_term(*term),
+            JournalEntry::HandoverDone { term } => Self::new(HANDOVER_DONE).in_term(*term),
             JournalEntry::HandoverFailed { term } => Self::new("handover_failed").in_term(*term),
             JournalEntry::WitnessWentBack { found, known } => {
                 let found = found.map_or("no record".into(), |term| format!("term {term}"));
@@ -240,8 +240,8 @@ impl Journal {
         })
     }
 
-    /// Writes a step down. Never waits for the disk.
-    pub fn record(&self, step: Step) {
+    /// Writes a step down, and returns how long its timeline has run. Never waits for the disk.
+    pub fn record(&self, step: Step) -> Duration {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let line = progress.place(self.node, step, boot_now());
         tracing::info!(
@@ -258,13 +258,15 @@ impl Journal {
             progress.recent.pop_front();
         }
         progress.recent.push_back(line.clone());
+        let since_it_began = Duration::from_millis(line.at_ms);
         let Some(writer) = &self.writer else {
-            return;
+            return since_it_began;
         };
         match writer.lines.try_send(line) {
             Ok(()) => progress.lost = 0,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => progress.lost += 1,
         }
+        since_it_began
     }
 
     /// The latest lines, oldest first.
@@ -272,6 +274,23 @@ impl Journal {
     pub fn recent(&self) -> Vec<JournalLine> {
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.recent.iter().cloned().collect()
+    }
+
+    /// The latest timeline in which this node's role changed, as far as it is kept in memory; oldest line first.
+    #[must_use]
+    pub fn last_timeline(&self) -> Vec<JournalLine> {
+        let recent = self.recent();
+        let changes_the_role = |line: &&JournalLine| CHANGES_OF_ROLE.contains(&line.step.as_str());
+        let Some(last) = recent
+            .iter()
+            .rev()
+            .find(changes_the_role)
+            .map(|line| line.timeline)
+        else {
+            return Vec::new();
+        };
+        let of_it = recent.into_iter().filter(|line| line.timeline == last);
+        of_it.take(LONGEST_TIMELINE).collect()
     }
 
     /// Waits until every line is in the file. Blocks.
@@ -381,6 +400,13 @@ fn is_zero(number: &u64) -> bool {
 
 const SUSPECTED: &str = "suspected";
 const HANDOVER_STARTED: &str = "handover_started";
+const HANDOVER_DONE: &str = "handover_done";
+const BECAME_ACTIVE: &str = "became_active";
+const AUTHORITY_LAPSED: &str = "authority_lapsed";
+const STEPPED_DOWN: &str = "stepped_down";
+const CHANGES_OF_ROLE: [&str; 4] = [BECAME_ACTIVE, HANDOVER_DONE, AUTHORITY_LAPSED, STEPPED_DOWN];
+/// How many lines of a timeline are shown.
+const LONGEST_TIMELINE: usize = 64;
 /// A step later than this after the last one belongs to another timeline.
 const LONGEST_STEP: Duration = Duration::from_secs(60);
 /// How many lines may wait for the disk.
@@ -435,6 +461,11 @@ mod tests {
                 .into(),
         );
         let recent = journal.recent();
+        assert_eq!(
+            journal.last_timeline(),
+            recent[..5],
+            "the handover has changed nothing yet"
+        );
         journal.close();
         let lines = lines(&path);
         assert_eq!(lines, recent);

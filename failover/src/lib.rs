@@ -14,6 +14,7 @@
 //! | [`dns`] | the name that clients know |
 //! | [`hooks`] | the operator's own commands |
 //! | [`journal`] | what happened, step by step |
+//! | [`metrics`] | what a dashboard is told |
 //! | [`operator`] | the questions of `status` and `handover` |
 //!
 //! # Example
@@ -39,6 +40,7 @@ pub mod config;
 pub mod dns;
 pub mod hooks;
 pub mod journal;
+pub mod metrics;
 pub mod node;
 pub mod operator;
 pub mod peer;
@@ -47,5 +49,6 @@ pub mod witness;
 
 pub use monolock_failover_core as core;
 
+mod admin;
 mod durable_file;
 mod hex;

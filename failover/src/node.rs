@@ -9,16 +9,18 @@ use std::sync::Arc;
 
 use monolock_clock::boot_now;
 use monolock_failover_core::{Config, Incarnation, Watchdog};
-use monolock_server::{Server, StartError, StartGate};
+use monolock_server::{ExtraRoutes, Server, StartError, StartGate};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admin::{self, PairView};
 use crate::clock::NodeClock;
 use crate::config::{FollowMode, NodeConfig, Unproven, WitnessSetting};
-use crate::dns::{DnsListenError, NameKeeper, ServiceState};
+use crate::dns::{DnsListenError, NameKeeper, NameProgress, ServiceState};
 use crate::journal::{Journal, JournalError};
-use crate::peer::{ListenError, PeerClient, PeerServer, Sender};
+use crate::metrics::PairMetrics;
+use crate::peer::{ListenError, PeerCall, PeerClient, PeerServer, Sender};
 use crate::state_file::{StateFile, StateFileError};
 use crate::witness::{self, Witness, WitnessError};
 
@@ -74,7 +76,10 @@ pub struct Node {
     dns: Option<NameKeeper>,
     driver: Driver,
     inputs: mpsc::Receiver<driver::Input>,
+    calls_in: mpsc::Sender<PeerCall>,
+    calls: mpsc::Receiver<PeerCall>,
     name: watch::Receiver<ServiceState>,
+    name_progress: watch::Sender<NameProgress>,
 }
 
 impl Node {
@@ -95,10 +100,22 @@ impl Node {
             Some(dns) => Some(NameKeeper::start(dns).await?),
             None => None,
         };
-        let server = Server::start(config.server.clone(), StartGate::Shut).await?;
-        let from = Sender::Node(config.node);
-        let peer = PeerClient::new(config.link.peer.clone(), from, config.node.peer(), secret)
-            .with_time_limit(config.timing.ttl() / 2);
+        let (calls_in, calls) = mpsc::channel(CALLS_AHEAD);
+        let peer_as =
+            |from| PeerClient::new(config.link.peer.clone(), from, config.node.peer(), secret.clone());
+        let view = PairView {
+            node: config.node,
+            own_address: peer_server.local_addr().to_string(),
+            calls: calls_in.clone(),
+            peer: peer_as(Sender::Operator).with_time_limit(admin::TIME_LIMIT),
+        };
+        let peer = peer_as(Sender::Node(config.node)).with_time_limit(config.timing.ttl() / 2);
+        let routes = |_| ExtraRoutes {
+            admin: admin::routes(view),
+            ..ExtraRoutes::default()
+        };
+        let server = Server::start_with_routes(config.server.clone(), StartGate::Shut, routes).await?;
+        let metrics = PairMetrics::register(server.handle().metrics_registry());
         let watchdog_config = Config {
             node: config.node,
             incarnation,
@@ -109,6 +126,7 @@ impl Node {
         let clock = NodeClock::new(config.clock.clone());
         let (inputs_in, inputs) = mpsc::channel(INPUTS_AHEAD);
         let (name_in, name) = watch::channel(ServiceState::default());
+        let (name_progress, name_seen) = watch::channel(NameProgress::default());
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
@@ -129,6 +147,8 @@ impl Node {
             journal,
             inputs: inputs_in,
             name: name_in,
+            name_progress: name_seen,
+            metrics: Arc::new(metrics),
         });
         Ok(Self {
             server,
@@ -136,7 +156,10 @@ impl Node {
             dns,
             driver,
             inputs,
+            calls_in,
+            calls,
             name,
+            name_progress,
         })
     }
 
@@ -145,12 +168,11 @@ impl Node {
     pub async fn run(self, stop: CancellationToken) {
         let listeners = TaskTracker::new();
         let close = CancellationToken::new();
-        let (calls_in, calls) = mpsc::channel(CALLS_AHEAD);
-        listeners.spawn(self.peer_server.serve(calls_in, close.clone()));
+        listeners.spawn(self.peer_server.serve(self.calls_in, close.clone()));
         if let Some(dns) = self.dns {
-            listeners.spawn(dns.serve(self.name, close.clone()));
+            listeners.spawn(dns.serve(self.name, self.name_progress, close.clone()));
         }
-        self.driver.run(self.inputs, calls, stop).await;
+        self.driver.run(self.inputs, self.calls, stop).await;
         self.server.shutdown().await;
         close.cancel();
         listeners.close();

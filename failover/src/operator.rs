@@ -87,6 +87,19 @@ impl PairStatus {
 }
 
 impl NodeReport {
+    pub(crate) fn new(node: NodeId, address: String, answer: Result<NodeStatus, String>) -> Self {
+        let (status, error) = match answer {
+            Ok(status) => (Some(status), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self {
+            node,
+            address,
+            status,
+            error,
+        }
+    }
+
     fn is_active(&self) -> bool {
         self.status
             .as_ref()
@@ -127,6 +140,12 @@ impl fmt::Display for NodeReport {
         if let Some(reason) = &status.reason {
             write!(f, " ({reason})")?;
         }
+        if let Some(witness) = &status.witness {
+            write!(f, "\n  {witness}")?;
+        }
+        if let Some(name) = &status.name {
+            write!(f, "\n  {name}")?;
+        }
         if let Some(clock) = &status.clock {
             write!(f, "\n  {clock}")?;
         }
@@ -161,16 +180,14 @@ pub async fn hand_over(node: NodeId, link: &LinkConfig) -> Result<BeginHandoverR
 
 async fn ask(asked: NodeId, own: NodeId, link: &LinkConfig) -> NodeReport {
     let client = client(asked, own, link);
-    let (status, error) = match client.status().await {
-        Ok(answer) => (Some(answer.value), None),
-        Err(failure) => (None, Some(failure.to_string())),
-    };
-    NodeReport {
-        node: asked,
-        address: client.address().to_string(),
-        status,
-        error,
-    }
+    let answer = client.status().await;
+    NodeReport::new(
+        asked,
+        client.address().to_string(),
+        answer
+            .map(|answer| answer.value)
+            .map_err(|failure| failure.to_string()),
+    )
 }
 
 fn client(asked: NodeId, own: NodeId, link: &LinkConfig) -> PeerClient {

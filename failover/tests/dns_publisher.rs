@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use monolock_failover::core::Term;
-use monolock_failover::dns::{NamePublisher, PublishError, Published, ServiceState};
+use monolock_failover::dns::{NameProgress, NamePublisher, PublishError, Published, ServiceState};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -122,21 +122,35 @@ async fn a_change_by_hand_is_found_at_every_server_and_repaired() {
     assert_eq!(bind.dig(NAME, "TXT"), "\"term=1\"");
 }
 
+async fn until(progress: &mut watch::Receiver<NameProgress>, is_so: impl FnMut(&NameProgress) -> bool) {
+    let waiting = progress.wait_for(is_so);
+    tokio::time::timeout(Duration::from_secs(30), waiting)
+        .await
+        .unwrap()
+        .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_name_is_published_by_its_own_node_only_and_outlives_an_outage() {
     let mut bind = Bind::start();
     let (changes, watched) = watch::channel(ServiceState::default());
     let stop = CancellationToken::new();
     let own = vec![A.parse().unwrap()];
-    let keeping = tokio::spawn(publisher(&bind).keep(own, watched, stop.clone()));
+    let (progress, mut seen) = watch::channel(NameProgress::default());
+    let keeping = tokio::spawn(publisher(&bind).keep(own, watched, progress, stop.clone()));
     changes.send_replace(state(&[A], 1));
     until_shown(&bind, "A", A).await;
     changes.send_replace(state(&[B], 2));
     bind.stop();
     changes.send_replace(state(&[A], 3));
+    until(&mut seen, |progress| {
+        progress.pending && progress.problem.is_some()
+    })
+    .await;
     bind.kill_and_restart();
     until_shown(&bind, "TXT", "\"term=3\"").await;
     assert_eq!(bind.dig(NAME, "A"), A);
+    until(&mut seen, |progress| *progress == NameProgress::default()).await;
     stop.cancel();
     tokio::time::timeout(Duration::from_secs(30), keeping)
         .await

@@ -59,6 +59,9 @@ fn status(node: NodeId, role: Role) -> NodeStatus {
         authority_left_ms: (role == Role::Active).then_some(800),
         reason: None,
         clock: None,
+        witness: None,
+        name: None,
+        timeline: Vec::new(),
         version: String::new(),
     }
 }

@@ -216,6 +216,15 @@ pub enum TakeoverBasis {
 }
 
 impl TakeoverBasis {
+    /// Every basis, for dashboards.
+    pub const ALL: [Self; 5] = [
+        Self::Silence,
+        Self::Released,
+        Self::Handover,
+        Self::Crash,
+        Self::NewIncarnation,
+    ];
+
     /// A word for logs, metrics and the journal.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -260,6 +269,35 @@ pub enum Waiting {
     IsActive,
     /// Its process is about to end.
     Retired,
+}
+
+impl Waiting {
+    /// Every word of [`as_str`](Self::as_str), for dashboards.
+    pub const WORDS: [&str; 8] = [
+        "observing_after_start",
+        "promise_runs",
+        "record_moved",
+        "witness_unread",
+        "no_trusted_clock",
+        "swap_pending",
+        "is_active",
+        "retired",
+    ];
+
+    /// A word for metrics.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::ObservingAfterStart { .. } => "observing_after_start",
+            Self::PromiseRuns { .. } => "promise_runs",
+            Self::RecordMoved { .. } => "record_moved",
+            Self::WitnessUnread { .. } => "witness_unread",
+            Self::NoTrustedClock => "no_trusted_clock",
+            Self::SwapPending => "swap_pending",
+            Self::IsActive => "is_active",
+            Self::Retired => "retired",
+        }
+    }
 }
 
 /// A step worth remembering.

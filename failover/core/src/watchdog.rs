@@ -129,6 +129,9 @@ pub enum RoleName {
 }
 
 impl RoleName {
+    /// Every role, for dashboards.
+    pub const ALL: [Self; 4] = [Self::Standby, Self::TakingOver, Self::Active, Self::HandingOver];
+
     /// A word for logs, metrics and the status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

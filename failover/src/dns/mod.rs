@@ -11,6 +11,6 @@ pub use embedded::{DnsListenError, EmbeddedDns};
 pub use key::{TsigKey, TsigKeyError};
 pub(crate) use primary::{DnsFailure, Update};
 pub use primary::{DnsPrimary, NameError};
-pub use publisher::{NamePublisher, PublishError, Published, Shown};
+pub use publisher::{NameProgress, NamePublisher, PublishError, Published, Shown};
 pub use service::NameKeeper;
 pub use zone::{ServiceState, ServiceZone, ZoneError};

@@ -80,6 +80,15 @@ struct Held {
     addresses: BTreeSet<IpAddr>,
 }
 
+/// How the publication of this node's addresses stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NameProgress {
+    /// The name should stand for this node, and not every server of the zone says so yet.
+    pub pending: bool,
+    /// Why not, as of the last attempt.
+    pub problem: Option<String>,
+}
+
 impl NamePublisher {
     /// A publisher of `name` in the primary's zone.
     ///
@@ -147,21 +156,36 @@ impl NamePublisher {
     }
 
     /// Publishes whatever `state` says of this node's own addresses, checks it everywhere, and repairs it, until `stop`
-    /// is cancelled. What `state` says of other addresses is their node's to publish.
+    /// is cancelled; `progress` says how that goes. What `state` says of other addresses is their node's to publish.
     pub async fn keep(
         self,
         own: Vec<IpAddr>,
         mut state: watch::Receiver<ServiceState>,
+        progress: watch::Sender<NameProgress>,
         stop: CancellationToken,
     ) {
+        let mut published = None;
         loop {
             let current = state.borrow_and_update().clone();
             let is_own = !current.addresses.is_empty() && current.addresses == own;
-            let pause = if is_own {
+            if is_own && published.as_ref() != Some(&current) {
+                progress.send_modify(|progress| progress.pending = true);
+            }
+            let problem = if is_own {
                 self.keep_once(&current).await
             } else {
-                CHECK_INTERVAL
+                None
             };
+            let pause = if problem.is_none() {
+                CHECK_INTERVAL
+            } else {
+                RETRY_INTERVAL
+            };
+            published = (is_own && problem.is_none()).then_some(current);
+            progress.send_replace(NameProgress {
+                pending: problem.is_some(),
+                problem,
+            });
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 changed = state.changed() => if changed.is_err() { return },
@@ -170,8 +194,8 @@ impl NamePublisher {
         }
     }
 
-    /// Publishes and checks; returns how long to wait before the next time.
-    async fn keep_once(&self, state: &ServiceState) -> Duration {
+    /// Publishes and checks; returns what is not as it should be.
+    async fn keep_once(&self, state: &ServiceState) -> Option<String> {
         match self.publish(state).await {
             Ok(Published::Changed) => {
                 tracing::info!(name = %self.name, term = state.term.0, addresses = ?state.addresses, "published the name");
@@ -179,11 +203,11 @@ impl NamePublisher {
             Ok(Published::Unchanged) => {}
             Err(error @ PublishError::Superseded { .. }) => {
                 tracing::info!("{error}");
-                return CHECK_INTERVAL;
+                return None;
             }
             Err(error @ PublishError::Failed { .. }) => {
                 tracing::warn!("{error}");
-                return RETRY_INTERVAL;
+                return Some(error.to_string());
             }
         }
         let wanted: BTreeSet<_> = state.addresses.iter().copied().collect();
@@ -195,13 +219,17 @@ impl NamePublisher {
             Ok(shown) => {
                 let late: Vec<_> = shown.into_iter().filter(differs).collect();
                 if late.is_empty() {
-                    return CHECK_INTERVAL;
+                    return None;
                 }
                 tracing::warn!(name = %self.name, ?late, "not every server of the zone shows the name as published");
+                let servers: Vec<_> = late.iter().map(|shown| shown.server.to_string()).collect();
+                Some(format!("not shown as published by {}", servers.join(", ")))
             }
-            Err(error) => tracing::warn!("{error}"),
+            Err(error) => {
+                tracing::warn!("{error}");
+                Some(error.to_string())
+            }
         }
-        RETRY_INTERVAL
     }
 
     async fn held(&self) -> Result<Held, DnsFailure> {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{DnsListenError, EmbeddedDns, NamePublisher, ServiceState};
+use super::{DnsListenError, EmbeddedDns, NameProgress, NamePublisher, ServiceState};
 use crate::config::{DnsConfig, NameService};
 
 /// The embedded server, bound, or the publisher of an existing zone.
@@ -48,11 +48,17 @@ impl NameKeeper {
         }
     }
 
-    /// Makes the name stand for what `state` says, until `stop` is cancelled.
-    pub async fn serve(self, state: watch::Receiver<ServiceState>, stop: CancellationToken) {
+    /// Makes the name stand for what `state` says, and says how that goes, until `stop` is cancelled.
+    pub async fn serve(
+        self,
+        state: watch::Receiver<ServiceState>,
+        progress: watch::Sender<NameProgress>,
+        stop: CancellationToken,
+    ) {
         match self.0 {
+            // What this node answers is never late.
             Kind::Embedded(dns) => dns.serve(state, stop).await,
-            Kind::Updated { publisher, own } => publisher.keep(own, state, stop).await,
+            Kind::Updated { publisher, own } => publisher.keep(own, state, progress, stop).await,
         }
     }
 }

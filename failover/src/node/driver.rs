@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use monolock_clock::{BootTimer, boot_now, wall_now};
-use monolock_failover_core::clock::ClockReading;
+use monolock_failover_core::clock::{ClockReading, Verdict};
 use monolock_failover_core::{
     HandoverMode, Incarnation, NodeState, OpId, PromiseAnswer, Record, ReplyId, RoleName, Status,
     SwapOutcome, TableReport, Watchdog,
@@ -20,13 +20,14 @@ use super::feed::Feeds;
 use super::peer_watch;
 use crate::clock::{Judgement, NodeClock};
 use crate::config::NodeConfig;
-use crate::dns::ServiceState;
+use crate::dns::{NameProgress, ServiceState};
 use crate::journal::Journal;
+use crate::metrics::PairMetrics;
 use crate::peer::message::{
-    AcknowledgeResponse, BeginHandoverResponse, FenceResponse, FollowEvent, HandoverResponse, NodeStatus,
-    PromiseResponse, Role,
+    AcknowledgeResponse, BeginHandoverResponse, FenceResponse, FollowEvent, HandoverResponse, NameReport,
+    NodeStatus, PromiseResponse, Role,
 };
-use crate::peer::{Declined, PeerCall, PeerClient, Reply};
+use crate::peer::{Declined, PeerCall, PeerClient, Reply, Sender};
 use crate::state_file::StateFile;
 use crate::witness::Witness;
 
@@ -82,6 +83,8 @@ pub(super) struct Parts {
     pub(super) journal: Journal,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) name: watch::Sender<ServiceState>,
+    pub(super) name_progress: watch::Receiver<NameProgress>,
+    pub(super) metrics: Arc<PairMetrics>,
 }
 
 pub(super) struct Driver {
@@ -95,6 +98,8 @@ pub(super) struct Driver {
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) persist: mpsc::Sender<(OpId, NodeState)>,
     pub(super) name: watch::Sender<ServiceState>,
+    name_progress: watch::Receiver<NameProgress>,
+    pub(super) metrics: Arc<PairMetrics>,
     pub(super) journal: Arc<Journal>,
     pub(super) feeds: Feeds,
     pub(super) tasks: TaskTracker,
@@ -123,6 +128,8 @@ impl Driver {
             journal,
             inputs,
             name,
+            name_progress,
+            metrics,
         } = parts;
         let tasks = TaskTracker::new();
         let (persist, states) = mpsc::channel(1);
@@ -139,6 +146,8 @@ impl Driver {
             inputs,
             persist,
             name,
+            name_progress,
+            metrics,
             journal: Arc::new(journal),
             tasks,
             stopped: CancellationToken::new(),
@@ -183,6 +192,7 @@ impl Driver {
                 Some(call) = calls.recv() => self.handle_call(call),
             }
             self.perform_all();
+            self.metrics.show_status(&self.status());
         }
         self.server.set_ready(false);
         self.farewell().await;
@@ -223,7 +233,7 @@ impl Driver {
     }
 
     /// Tells the watchdog and the lock table what the wall clock may be believed for: the very reading that was judged.
-    pub(super) fn look_at_clock(&mut self) {
+    pub(super) fn look_at_clock(&mut self) -> Verdict {
         let Judgement { reading, verdict } = self.clock.judge();
         let ClockReading { wall, boot } = reading;
         let trusted = self.clock.allows_first_start(&verdict);
@@ -232,6 +242,7 @@ impl Driver {
         if verdict.allows_adoption() && self.status().role == RoleName::Active {
             self.server.adopt_wall_clock(Now { wall, boot });
         }
+        verdict
     }
 
     fn begin_stop(&mut self) {
@@ -282,7 +293,12 @@ impl Driver {
             Input::HandoverAsked { reply } => self.begin_handover(reply, now),
             Input::StopAsked => self.begin_stop(),
             Input::FlushOver { mark } => self.flushed(mark),
-            Input::ClockDue => self.look_at_clock(),
+            Input::ClockDue => {
+                let verdict = self.look_at_clock();
+                self.metrics.show_clock(&verdict, &self.clock.report());
+                self.metrics
+                    .show_name_pending(self.name_progress.borrow().pending);
+            }
             Input::HandoverSettled(response) => {
                 for reply in self.handover_replies.drain(..) {
                     let _ = reply.send(Ok(response.clone()));
@@ -333,8 +349,12 @@ impl Driver {
     fn handle_call(&mut self, call: PeerCall) {
         let now = boot_now();
         match call {
-            PeerCall::Status { reply, .. } => {
-                let _ = reply.send(Ok(self.node_status()));
+            PeerCall::Status { from, reply } => {
+                let mut status = self.node_status();
+                if from == Sender::Operator {
+                    status.timeline = self.journal.last_timeline();
+                }
+                let _ = reply.send(Ok(status));
             }
             PeerCall::Follow { reply } => {
                 let status = self.status();
@@ -417,6 +437,17 @@ impl Driver {
         self.watchdog.status(boot_now())
     }
 
+    fn name_report(&self) -> NameReport {
+        let published = self.name.borrow().clone();
+        let NameProgress { pending, problem } = self.name_progress.borrow().clone();
+        NameReport {
+            addresses: published.addresses,
+            term: published.term,
+            pending,
+            problem,
+        }
+    }
+
     fn node_status(&self) -> NodeStatus {
         let (now, status) = (boot_now(), self.status());
         let report = self.server.report();
@@ -444,6 +475,9 @@ impl Driver {
                 .waiting
                 .map(|waiting| super::reasons::waiting_text(&waiting, &self.clock, now)),
             clock: Some(self.clock.report()),
+            witness: Some(self.metrics.witness_report(self.config.witness.kind())),
+            name: self.config.dns.is_some().then(|| self.name_report()),
+            timeline: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }

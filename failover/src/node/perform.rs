@@ -16,6 +16,7 @@ use crate::config::TakeoverGrace;
 use crate::dns::ServiceState;
 use crate::hooks::{Hook, HookEvent, HookOutcome, Occasion};
 use crate::journal::Step;
+use crate::metrics::WitnessOperation;
 use crate::peer::message::{
     self, BeginHandoverResponse, FenceRequest, HandoverRequest, PromiseResponse, Role,
 };
@@ -64,39 +65,31 @@ impl Driver {
 
     fn read_witness(&self, op: OpId) {
         let (witness, limit) = (Arc::clone(&self.witness), self.witness_time());
+        let metrics = Arc::clone(&self.metrics);
         self.spawn(async move {
-            let record = match tokio::time::timeout(limit, witness.read()).await {
-                Ok(Ok(record)) => Some(record),
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "the witness could not be read");
-                    None
+            let sent = boot_now();
+            let problem = match tokio::time::timeout(limit, witness.read()).await {
+                Ok(Ok(record)) => {
+                    let took = boot_now().saturating_duration_since(sent);
+                    metrics.note_witness_answer(WitnessOperation::Read, took, false);
+                    let record = Some(record);
+                    return Input::Reading { op, record };
                 }
-                Err(_elapsed) => {
-                    tracing::warn!(?limit, "the witness did not answer a reading in time");
-                    None
-                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_elapsed) => "no answer in time".to_owned(),
             };
-            Input::Reading { op, record }
+            tracing::warn!(problem, "the witness could not be read");
+            metrics.note_witness_failure(WitnessOperation::Read, problem);
+            Input::Reading { op, record: None }
         });
     }
 
     fn swap_witness(&self, op: OpId, expected: Option<Record>, new: Record) {
         let (witness, limit) = (Arc::clone(&self.witness), self.witness_time());
-        let slow = self.config.timing.reading_interval();
+        let (metrics, slow) = (Arc::clone(&self.metrics), self.config.timing.reading_interval());
         self.spawn(async move {
             let sent = boot_now();
-            let outcome = match tokio::time::timeout(limit, witness.swap(expected.as_ref(), &new)).await {
-                Ok(witness::SwapOutcome::Won) => SwapOutcome::Won,
-                Ok(witness::SwapOutcome::Lost { current }) => SwapOutcome::Lost { current },
-                Ok(witness::SwapOutcome::Failed(error) | witness::SwapOutcome::Unknown(error)) => {
-                    tracing::warn!(%error, "the outcome of a swap at the witness is not known");
-                    SwapOutcome::Unknown
-                }
-                Err(_elapsed) => {
-                    tracing::warn!(?limit, "the witness did not answer a swap in time");
-                    SwapOutcome::Unknown
-                }
-            };
+            let swapped = tokio::time::timeout(limit, witness.swap(expected.as_ref(), &new)).await;
             let took = boot_now().saturating_duration_since(sent);
             if took > slow {
                 tracing::warn!(
@@ -104,6 +97,25 @@ impl Driver {
                     "the witness is slow: above a sixth of the authority period"
                 );
             }
+            let outcome = match swapped {
+                Ok(witness::SwapOutcome::Won) => Ok(SwapOutcome::Won),
+                Ok(witness::SwapOutcome::Lost { current }) => Ok(SwapOutcome::Lost { current }),
+                Ok(witness::SwapOutcome::Failed(error) | witness::SwapOutcome::Unknown(error)) => {
+                    Err(error.to_string())
+                }
+                Err(_elapsed) => Err("no answer in time".to_owned()),
+            };
+            let outcome = match outcome {
+                Ok(outcome) => {
+                    metrics.note_witness_answer(WitnessOperation::Swap, took, took > slow);
+                    outcome
+                }
+                Err(problem) => {
+                    tracing::warn!(problem, "the outcome of a swap at the witness is not known");
+                    metrics.note_witness_failure(WitnessOperation::Swap, problem);
+                    SwapOutcome::Unknown
+                }
+            };
             Input::Swapped { op, outcome }
         });
     }
@@ -316,8 +328,9 @@ impl Driver {
 
     fn journal(&mut self, entry: &JournalEntry) {
         let step = Step::from(entry).that_happened_by(self.watchdog.handled_until());
-        self.journal.record(step);
+        let since_it_began = self.journal.record(step);
         match entry {
+            JournalEntry::BecameActive { basis, .. } => self.metrics.note_takeover(*basis, since_it_began),
             JournalEntry::HandoverFailed { .. } => {
                 self.settle_handover_failed("the witness has not taken the handover: this node serves on");
             }
@@ -331,7 +344,6 @@ impl Driver {
             | JournalEntry::ProofVoid { .. }
             | JournalEntry::TakeoverStarted { .. }
             | JournalEntry::TakeoverLost { .. }
-            | JournalEntry::BecameActive { .. }
             | JournalEntry::HandoverDone { .. }
             | JournalEntry::WitnessWentBack { .. }
             | JournalEntry::StateNotDurable => {}

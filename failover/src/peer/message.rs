@@ -1,6 +1,8 @@
 //! What the two nodes say to each other. JSON; fields that are not known are ignored, so that the two nodes may run
 //! neighbouring versions.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use monolock_failover_core::{
@@ -11,6 +13,8 @@ use monolock_protocol::{Lease, LockName, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::ClockReport;
+use crate::journal::JournalLine;
+use crate::metrics::WitnessReport;
 
 /// What a node is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,9 +76,52 @@ pub struct NodeStatus {
     /// What it thinks of its wall clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockReport>,
+    /// How the witness has answered it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witness: Option<WitnessReport>,
+    /// What it has said the service's name stands for, when it has a part in that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<NameReport>,
+    /// The last takeover or handover in its journal; only for operators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<JournalLine>,
     /// The version of its program.
     #[serde(default)]
     pub version: String,
+}
+
+/// What the service's name stands for, as this node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameReport {
+    /// The addresses it should have.
+    pub addresses: Vec<IpAddr>,
+    /// The term that has said so.
+    pub term: Term,
+    /// Whether that is this node's to publish, and not every server of the zone says so yet.
+    #[serde(default)]
+    pub pending: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl fmt::Display for NameReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
+        let addresses = if addresses.is_empty() {
+            "nobody yet".to_owned()
+        } else {
+            addresses.join(", ")
+        };
+        write!(f, "the name stands for {addresses} since term {}", self.term)?;
+        if self.pending {
+            f.write_str(", not everywhere yet")?;
+        }
+        match &self.problem {
+            Some(problem) => write!(f, ": {problem}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl From<&NodeStatus> for PeerStatus {

@@ -98,6 +98,9 @@ pub(crate) fn status() -> NodeStatus {
         authority_left_ms: None,
         reason: Some("the peer is alive".into()),
         clock: None,
+        witness: None,
+        name: None,
+        timeline: Vec::new(),
         version: "0.1.0".into(),
     }
 }
