@@ -31,6 +31,10 @@ pub enum Slip {
     EtagOfBytesOnly,
     /// The state file is reported written before it is.
     StateFileIsNotSynced,
+    /// The wall clock is believed whatever the time servers say.
+    WallClockIsNotChecked,
+    /// Only the first time server is asked.
+    OneTimeServerDecides,
     /// The snapshot of a node whose gate is shut counts as what it will have granted.
     SnapshotOfShutGateCounts,
     /// The stream goes on over the opening of a gate.
@@ -41,11 +45,13 @@ pub enum Slip {
 
 impl Slip {
     /// Every slip.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::ClientClockStopsWhenSuspended,
         Self::NodeClockStopsWhenSuspended,
         Self::EtagOfBytesOnly,
         Self::StateFileIsNotSynced,
+        Self::WallClockIsNotChecked,
+        Self::OneTimeServerDecides,
         Self::SnapshotOfShutGateCounts,
         Self::StreamOutlivesOpening,
         Self::HandoverWithoutFlush,

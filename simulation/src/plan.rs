@@ -17,6 +17,8 @@ pub(crate) const SETTLED_US: u64 = FAULTS_END_US + 12 * TTL_US;
 /// The end.
 pub(crate) const END_US: u64 = SETTLED_US + 12 * TTL_US;
 
+const A_YEAR_US: i64 = 31_536_000_000_000;
+
 /// Everything that is decided before a run begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -176,6 +178,10 @@ pub struct Weather {
     pub late_writes_percent: u64,
     /// How many leases in a hundred are long.
     pub long_leases_percent: u64,
+    /// How far the first of the time servers is off.
+    pub first_time_server_lies_us: i64,
+    /// Node `a` starts with a wall clock that is a day ahead.
+    pub first_clock_is_off: bool,
     /// How many client machines there are.
     pub clients: usize,
     /// How many locks they share.
@@ -221,6 +227,8 @@ impl Weather {
             freezes_after_sending_per_mille: rng.pick(&[0, 0, 3, 10]),
             late_writes_percent: rng.pick(&[2, 10, 30]),
             long_leases_percent: rng.pick(&[0, 3, 15]),
+            first_time_server_lies_us: rng.pick(&[0, 2_500_000, -3_600_000_000, 3_600_000_000, A_YEAR_US]),
+            first_clock_is_off: rng.percent(10),
             clients: rng.pick(&[2, 3, 4, 5]),
             locks: rng.pick(&[1, 2, 3]),
         }
@@ -301,7 +309,7 @@ impl Drawing {
                     700_000,
                     5_000_000,
                     3_600_000_000,
-                    31_536_000_000_000,
+                    A_YEAR_US,
                 ]);
                 self.strike(at, Fault::WallClockSteps { node, by });
             }

@@ -7,15 +7,17 @@ mod node;
 mod peer;
 mod server;
 mod services;
+mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use monolock_core::{ClaimId, LockTable};
+use monolock_failover_core::clock::ClockCheck;
 use monolock_failover_core::{
     Incarnation, NodeId, NodeState, OpId, Record, ReplyId, SwapOutcome, Term, Timing, Watchdog,
 };
-use monolock_protocol::{BootInstant, LockName, Token};
+use monolock_protocol::{BootInstant, LockName, Token, WallTime};
 
 use crate::clock::Clock;
 use crate::laws::{Breach, Checked, Law, Records};
@@ -84,6 +86,8 @@ enum NodeEvent {
     Answered(Answer),
     PromiseGivenUp(OpId),
     AskStatus,
+    AskTime,
+    TimeTold(usize, BootInstant, WallTime),
     ThenAnyway(Then),
     Follow,
     Beat,
@@ -111,6 +115,7 @@ struct Process {
     life: Incarnation,
     watchdog: Watchdog,
     table: LockTable,
+    clock_check: ClockCheck,
     /// What the watchdog has told the gate.
     gate: Option<(Term, BootInstant)>,
     sessions: BTreeMap<ClaimId, u64>,
@@ -213,6 +218,12 @@ impl World {
             wakes_in_period: (0, 0),
         };
         let nodes = [NodeId::A, NodeId::B].map(|node| (node, host(clock(Slip::NodeClockStopsWhenSuspended))));
+        let mut nodes = BTreeMap::from(nodes);
+        if plan.weather.first_clock_is_off {
+            // The pair then begins with the other node: nobody starts a token sequence from such a clock.
+            let host = nodes.get_mut(&NodeId::A).expect("both nodes have a machine");
+            host.clock.step_wall(86_400_000_000);
+        }
         let clients = (0..plan.weather.clients)
             .map(|_| Client::new(clock(Slip::ClientClockStopsWhenSuspended)))
             .collect();
@@ -237,7 +248,7 @@ impl World {
             next_id: 0,
             network: Rng::stream(seed, 2),
             workload: Rng::stream(seed, 3),
-            nodes: nodes.into(),
+            nodes,
             clients,
             conns: BTreeMap::new(),
             feeds: BTreeMap::new(),

@@ -54,10 +54,12 @@ impl World {
             Some(Mutation::Table(rule)) => table.without_rule(rule),
             _ => table,
         };
+        let clock_check = self.new_clock_check();
         self.host(node).process = Some(Process {
             life,
             watchdog,
             table,
+            clock_check,
             gate: None,
             sessions: BTreeMap::new(),
             replies: BTreeMap::new(),
@@ -76,18 +78,16 @@ impl World {
             table_wakes: None,
         });
         self.tell(Host::Node(node), || format!("starts, life {}", life.0));
-        for event in [NodeEvent::AskStatus, NodeEvent::Follow, NodeEvent::Beat] {
+        for event in [
+            NodeEvent::AskStatus,
+            NodeEvent::AskTime,
+            NodeEvent::Follow,
+            NodeEvent::Beat,
+        ] {
             self.push_node(self.now + 1, node, event);
         }
-        self.judge_clock(node);
+        self.judge_clock(node)?;
         self.perform(node)
-    }
-
-    /// What the wall clock is worth.
-    pub(super) fn judge_clock(&mut self, node: NodeId) {
-        let now = self.nodes[&node].clock.read(self.now);
-        let epoch = now.wall.unix_seconds();
-        self.process(node).watchdog.handle_clock(Some(epoch), now.boot);
     }
 
     pub(super) fn node_event(&mut self, node: NodeId, event: NodeEvent) -> Checked {
@@ -124,6 +124,8 @@ impl World {
                 self.push_node(self.now + TTL_US / 3, node, NodeEvent::AskStatus);
                 self.ask_status(node);
             }
+            NodeEvent::AskTime => self.ask_time(node),
+            NodeEvent::TimeTold(server, asked, shows) => self.time_told(node, server, asked, shows)?,
             NodeEvent::ThenAnyway(then) => {
                 if self.process(node).then == Some(then) {
                     self.do_then(node)?;

@@ -155,7 +155,7 @@ impl World {
                     .handle_promise_answer(op, Some(answer), now);
             }
             Answer::Status { status, term, asked } => {
-                self.judge_clock(node);
+                self.judge_clock(node)?;
                 self.process(node).watchdog.handle_peer_status(status, asked, now);
                 if status.active {
                     self.publish(node, term, node.peer());
