@@ -204,6 +204,7 @@ async fn send(sender: &mut SendRequest<String>) {
     let request = Request::post("/")
         .header("host", "bench")
         .carry(&stamp())
+        .expect("a stamp is always carried")
         .body(String::new())
         .expect("a request");
     let answer = sender.send_request(request).await.expect("an answer");

@@ -2,7 +2,7 @@
 
 use monolock_protocol::Token;
 
-use crate::{Resource, Stamp};
+use crate::{Resource, ResourceError, Stamp};
 
 /// Any other error, kept as the cause.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
@@ -13,6 +13,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 /// | --- | --- | --- |
 /// | `Ok` | yes | goes on |
 /// | [`Stale`](Self::Stale), [`RefusedByTrigger`](Self::RefusedByTrigger) | no | stops: the lock is lost |
+/// | [`LockLost`](Self::LockLost) | no: nothing was sent | stops: the lock is lost |
 /// | [`Missing`](Self::Missing), [`Exists`](Self::Exists) | no | decides: the lock is still held |
 /// | [`Conflict`](Self::Conflict) | no | may try again: others kept getting in between |
 /// | [`Unknown`](Self::Unknown) | **perhaps** | reads the resource before it goes on |
@@ -35,6 +36,14 @@ pub enum FenceError {
     RefusedByTrigger {
         /// What the database said.
         message: String,
+    },
+    /// The grant is over: its client says so, and nothing was sent.
+    #[error("the grant of `{lock}` is over: {source}; nothing was written, stop the work")]
+    LockLost {
+        /// The lock.
+        lock: String,
+        /// What the lock's client says.
+        source: BoxError,
     },
     /// The token is not stale, but what should be written is not there.
     #[error("{what} guarded by `{resource}` does not exist")]
@@ -98,7 +107,13 @@ impl FenceError {
         Self::Caller(error.into())
     }
 
-    /// True when the resource has seen a larger token: the lock is lost and the work must stop.
+    /// True when the lock is lost and the work must stop, whoever found out: the resource or the lock's client.
+    #[must_use]
+    pub fn is_lock_lost(&self) -> bool {
+        self.is_stale() || matches!(self, Self::LockLost { .. })
+    }
+
+    /// True when the resource refused: it has seen a larger token.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         matches!(self, Self::Stale { .. } | Self::RefusedByTrigger { .. })
@@ -114,5 +129,13 @@ impl FenceError {
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict { .. })
+    }
+}
+
+impl From<ResourceError> for FenceError {
+    fn from(error: ResourceError) -> Self {
+        Self::Misuse {
+            problem: error.to_string(),
+        }
     }
 }

@@ -75,6 +75,7 @@
 )]
 
 mod error;
+mod grant;
 mod resource;
 #[cfg(any(
     feature = "sqlite",
@@ -100,8 +101,9 @@ pub mod sqlite;
 pub mod tower;
 
 pub use error::{BoxError, FenceError};
+pub use grant::Grant;
 pub use monolock_protocol::Token;
-pub use resource::{Grant, MAX_RESOURCE_LEN, Resource, ResourceError, Stamp};
+pub use resource::{MAX_RESOURCE_LEN, Resource, ResourceError, Stamp};
 #[cfg(any(
     feature = "sqlite",
     feature = "postgres",

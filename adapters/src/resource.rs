@@ -76,7 +76,10 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// A fencing token together with the one resource it may be compared at. Every fenced operation takes one.
+/// A fencing token together with the one resource it may be compared at.
+///
+/// It is what was true when it was made: a [`Grant`] whose holder has looked already. Where the lock's client is at hand,
+/// give its live grant to the operation instead.
 ///
 /// ```
 /// use monolock_adapters::{Resource, Stamp, Token};
@@ -92,15 +95,6 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a live grant.
-    ///
-    /// # Errors
-    ///
-    /// [`ResourceError`] when the lock's name cannot name a resource.
-    pub fn of(grant: &impl Grant) -> Result<Self, ResourceError> {
-        Ok(Resource::guarded_by(grant.lock())?.stamp(grant.token()))
-    }
-
     /// The resource.
     #[must_use]
     pub fn resource(&self) -> &Resource {
@@ -120,15 +114,6 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// What a lock client hands its work: which lock is held, and with which token. Implement it for the grant of any
-/// lock service whose tokens increase, and [`Stamp::of`] keeps the two together.
-pub trait Grant {
-    /// The name of the lock.
-    fn lock(&self) -> &str;
-    /// The token of this grant.
-    fn token(&self) -> Token;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,23 +128,5 @@ mod tests {
         assert_eq!(Resource::guarded_by("a\0b"), Err(ResourceError::Nul));
         assert!(Resource::guarded_by(&"x".repeat(255)).is_ok());
         assert_ne!(Resource::guarded_by("a"), Resource::guarded_by("A"));
-    }
-
-    #[test]
-    fn the_stamp_of_a_grant_keeps_lock_and_token_together() {
-        struct Held;
-        impl Grant for Held {
-            fn lock(&self) -> &str {
-                "orders"
-            }
-            fn token(&self) -> Token {
-                Token::new(7)
-            }
-        }
-        let stamp = Stamp::of(&Held).expect("a valid name");
-        assert_eq!(
-            (stamp.resource().as_str(), stamp.token()),
-            ("orders", Token::new(7))
-        );
     }
 }

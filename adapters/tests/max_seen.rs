@@ -1,51 +1,88 @@
-//! The stores of the largest token seen, one suite for all. Needs the Debian packages `postgresql` and `redis-server`.
+//! The stores of the largest token seen, one suite for all. Needs the Debian packages `postgresql`, `mariadb-server` and
+//! `redis-server`.
 
-#![cfg(all(feature = "sqlite", feature = "postgres", feature = "redis"))]
+#![cfg(all(
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "redis"
+))]
 
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::history::History;
+use common::mariadb::MariaDb;
+use common::pauses::{self, Pause};
 use common::postgres::Postgres;
 use common::proxy::{Fault, Proxy};
 use common::redis::{RedisServer, connect};
-use common::suite::assert_stale;
+use common::rows::{Database as TestDatabase, stamp};
+use common::sql::{SqlServer, pool};
+use common::suite::{self, Seen, assert_stale};
 use monolock_adapters::max_seen::{Database, MaxSeen, Memory, Redis, RedisSettingsError};
-use monolock_adapters::{FenceError, Resource, Retry, Stamp, Token, postgres, sqlite};
+use monolock_adapters::sql::Fence;
+use monolock_adapters::{FenceError, Resource, Retry, Stamp, Token, sqlite};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory_conforms() {
     conforms(Memory::new(), 500).await;
+    let memory = Memory::new();
+    pauses::of_admissions(Pause::Polls, &memory, &memory).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sqlite_conforms_and_survives() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let open = async || {
-        let pool = sqlite::open(dir.path().join("seen.db")).await.expect("a file");
-        let fence = sqlite::Fence::new();
-        fence.install(&pool).await.expect("installed");
-        Database::new(pool, fence)
-    };
+    let file = dir.path().join("seen.db");
+    let open = async || in_table(sqlite::open(&file).await.expect("a file"), Fence::new()).await;
     let highest = conforms(open().await, 60).await;
     remembers(&open().await, highest).await;
+
+    let options = sqlite::options(&file).busy_timeout(Duration::ZERO);
+    let pool = sqlx::SqlitePool::connect_with(options).await.expect("a file");
+    let impatient = in_table(pool, Fence::new().with_retry(Retry::NEVER)).await;
+    pauses::of_admissions(Pause::Polls, &open().await, &impatient).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn postgres_conforms_and_survives() {
-    let mut server = Postgres::start().await;
-    let open = async |url: String| {
-        let pool = sqlx::PgPool::connect(&url).await.expect("a server");
-        let fence = postgres::Fence::new();
-        fence.install(&pool).await.expect("installed");
-        Database::new(pool, fence)
-    };
-    let highest = conforms(open(server.url()).await, 60).await;
+    server_conforms_and_survives::<Postgres>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn mariadb_conforms_and_survives() {
+    server_conforms_and_survives::<MariaDb>().await;
+}
+
+async fn server_conforms_and_survives<S: SqlServer>() {
+    let mut server = S::start().await;
+    let highest = conforms(in_table(pool(&server).await, Fence::new()).await, 60).await;
+    let impatient = Fence::new().with_retry(Retry::NEVER);
+    let impatient = in_table(server.impatient_pool().await, impatient).await;
+    let store = in_table(pool(&server).await, Fence::new()).await;
+    pauses::of_admissions(Pause::Polls, &store, &impatient).await;
+
+    let proxy = Proxy::start(server.port()).await;
+    let slow = in_table(server.pool_at(proxy.port()).await, Fence::new()).await;
+    let behind = pauses::of_admissions(Pause::Requests(&proxy), &slow, &impatient).await;
+    assert!(behind > 0, "nobody was paused behind the fence");
+
+    proxy.once("COMMIT", Fault::LoseAnswer);
+    let newer = stamp(highest.get() + 1);
+    slow.admit(&newer).await.expect("it landed, which is looked up");
+    assert!(proxy.is_spent());
+
     server.crash_and_restart().await;
-    remembers(&open(server.url()).await, highest).await;
+    let store = in_table(pool(&server).await, Fence::new()).await;
+    remembers(&store, newer.token()).await;
+    suite::race_through_a_restart(Arc::new(Seen(store)), server.crash_and_restart(), common::seed()).await;
+}
+
+async fn in_table<DB: TestDatabase>(pool: sqlx::Pool<DB>, fence: Fence<DB>) -> Database<DB> {
+    fence.install(&pool).await.expect("installed");
+    Database::new(pool, fence)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -56,7 +93,12 @@ async fn redis_conforms_and_survives() {
         .check_settings()
         .await
         .expect("set to keep what it is given");
-    let highest = conforms(store, 200).await;
+    let highest = conforms(store.clone(), 200).await;
+    pauses::of_admissions(Pause::Polls, &store, &store).await;
+    let proxy = Proxy::start(server.port()).await;
+    let remote = Redis::new(connect(proxy.port()).await.expect("a proxy"));
+    pauses::of_admissions(Pause::Requests(&proxy), &remote, &store).await;
+
     server.crash_and_restart().await;
     let store = Redis::new(server.connection().await);
     remembers(&store, highest).await;
@@ -74,6 +116,31 @@ async fn redis_conforms_and_survives() {
         u64::MAX - 1,
     );
     store.admit(&large(u64::MAX)).await.expect("a newer token");
+
+    let store = Arc::new(Seen(Reconnecting(server.port())));
+    suite::race_through_a_restart(store, server.crash_and_restart(), common::seed()).await;
+}
+
+/// Redis on a new connection for each question, so that it comes back by itself.
+struct Reconnecting(u16);
+
+impl Reconnecting {
+    async fn store(&self) -> Result<Redis<redis::aio::MultiplexedConnection>, FenceError> {
+        let connection = connect(self.0).await;
+        Ok(Redis::new(
+            connection.map_err(|error| FenceError::Backend(error.into()))?,
+        ))
+    }
+}
+
+impl MaxSeen for Reconnecting {
+    async fn admit(&self, stamp: &Stamp) -> Result<(), FenceError> {
+        self.store().await?.admit(stamp).await
+    }
+
+    async fn highest(&self, resource: &Resource) -> Result<Option<Token>, FenceError> {
+        self.store().await?.highest(resource).await
+    }
 }
 
 #[tokio::test]
@@ -153,7 +220,7 @@ async fn redis_that_does_not_answer_is_unknown_and_asking_again_is_safe() {
 }
 
 /// The suite; returns the highest token it used.
-async fn conforms<S: MaxSeen>(store: S, rounds: u64) -> Token {
+async fn conforms<S: MaxSeen>(store: S, rounds: usize) -> Token {
     let (one, other) = (
         stamp(10),
         Resource::guarded_by("other lock")
@@ -170,36 +237,10 @@ async fn conforms<S: MaxSeen>(store: S, rounds: u64) -> Token {
         store.highest(one.resource()).await.expect("readable"),
         Some(Token::new(20))
     );
-    race(Arc::new(store), 21, rounds).await
-}
-
-async fn race<S: MaxSeen>(store: Arc<S>, base: u64, rounds: u64) -> Token {
-    let seed = common::seed();
-    let (tokens, history) = (Arc::new(AtomicU64::new(base)), Arc::new(History::default()));
-    let mut writers = tokio::task::JoinSet::new();
-    for writer in 0..16 {
-        let (store, tokens, history) = (store.clone(), tokens.clone(), history.clone());
-        let mut random = fastrand::Rng::with_seed(seed ^ writer);
-        writers.spawn(async move {
-            for _ in 0..rounds {
-                let stamp = stamp(tokens.fetch_add(1, Ordering::SeqCst));
-                for _ in 0..random.u8(1..4) {
-                    for _ in 0..random.u8(0..4) {
-                        tokio::task::yield_now().await;
-                    }
-                    let started = history.start(stamp.token());
-                    history.finish(started, stamp.token(), &store.admit(&stamp).await);
-                }
-            }
-        });
-    }
-    writers.join_all().await;
-    let (accepted, stale, other) = history.check();
-    eprintln!("race: {accepted} accepted, {stale} stale, {other} neither");
-    assert!(accepted > 0 && stale > 0 && other == 0);
-    let highest = history.highest_accepted().expect("some were accepted");
+    let store = Arc::new(Seen(store));
+    let highest = suite::race(&store, one.resource(), 21, rounds, common::seed()).await;
     assert_eq!(
-        store.highest(stamp(0).resource()).await.expect("readable"),
+        store.0.highest(one.resource()).await.expect("readable"),
         Some(highest)
     );
     highest
@@ -210,10 +251,4 @@ async fn remembers<S: MaxSeen>(store: &S, highest: Token) {
     let older = highest.get() - 1;
     assert_stale(store.admit(&stamp(older)).await, older, highest.get());
     store.admit(&stamp(highest.get())).await.expect("an equal token");
-}
-
-fn stamp(token: u64) -> Stamp {
-    Resource::guarded_by("lock")
-        .expect("a name")
-        .stamp(Token::new(token))
 }

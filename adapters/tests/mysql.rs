@@ -1,50 +1,83 @@
-//! MySQL and MariaDB: the conformance suite against a real MariaDB. Needs the Debian package `mariadb-server`.
+//! MySQL and MariaDB: the tests of every SQL server, and their own, against a real MariaDB. Needs the Debian package
+//! `mariadb-server`.
 
 #![cfg(feature = "mysql")]
 
 mod common;
 
-use std::sync::Arc;
-
 use common::mariadb::MariaDb;
-use common::proxy::{Fault, Gate, Proxy};
-use common::server::eventually;
-use common::suite::{self, Store, assert_missing, assert_stale};
-use monolock_adapters::mysql::{Change, Fence, GuardedTable, Landed, Row, TableName};
-use monolock_adapters::{FenceError, Resource, Token};
-use sqlx::MySqlPool;
-use sqlx::mysql::MySqlPoolOptions;
+use common::rows::stamp;
+use common::sql::{self, create};
+use common::suite::{Store, Writer, assert_missing, assert_stale};
+use monolock_adapters::mysql::{Change, Fence, GuardedTable, Row, TableName};
+use monolock_adapters::{Resource, Token};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conforms() {
-    let server = MariaDb::start().await;
-    suite::run(create(&server).await, 100, common::seed()).await;
+    sql::conforms::<MariaDb>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_paused_anywhere_is_never_accepted_late() {
+    sql::a_writer_paused_anywhere_is_never_accepted_late::<MariaDb>().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_behind_the_fence_keeps_the_next_one_waiting() {
-    let server = MariaDb::start().await;
-    let rows = create(&server).await;
-    let mut tx = rows
-        .fence
-        .begin(&rows.pool, &stamp(1))
-        .await
-        .expect("the first token");
-    rows.table
-        .upsert(&mut tx, &row(1))
-        .await
-        .expect("behind the fence");
+    sql::a_writer_behind_the_fence_keeps_the_next_one_waiting::<MariaDb>().await;
+}
 
-    let other = Rows::attach(rows.pool.clone());
-    let next = tokio::spawn(async move { other.put(&stamp(2), 2).await });
-    eventually("the newer writer waits for the row", async || {
-        waiting(&rows.pool).await == 1
-    })
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fence_table_knows_what_became_of_a_transaction() {
+    sql::the_fence_table_knows_what_became_of_a_transaction::<MariaDb>().await;
+}
+
+#[tokio::test]
+async fn tokens_survive_a_crash_of_the_server() {
+    sql::tokens_survive_a_crash_of_the_server::<MariaDb>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_to_the_commit_is_looked_up() {
+    sql::a_lost_answer_to_the_commit_is_looked_up::<MariaDb>().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn order_holds_through_a_crash_in_the_middle() {
+    sql::order_holds_through_a_crash_in_the_middle::<MariaDb>().await;
+}
+
+#[tokio::test]
+async fn plain_sql_with_an_older_token_is_refused_by_the_database() {
+    sql::plain_sql_with_an_older_token_is_refused_by_the_database::<MariaDb>(
+        &[
+            "UPDATE guarded SET value = 2, fencing_token = 41",
+            "UPDATE guarded SET value = 2, fencing_token = NULL",
+            "REPLACE INTO guarded (id, value, fencing_token) VALUES (1, 2, 41)",
+            "INSERT INTO guarded (id, value, fencing_token) VALUES (1, 2, 41) \
+             ON DUPLICATE KEY UPDATE fencing_token = VALUES(fencing_token)",
+            "UPDATE fencing_tokens SET token = 41",
+        ],
+        &[
+            "UPDATE guarded SET value = 3",
+            "UPDATE guarded SET value = 4, fencing_token = 42",
+            "REPLACE INTO guarded (id, value, fencing_token) VALUES (1, 5, 43)",
+        ],
+    )
     .await;
-    tx.commit().await.expect("admitted before the newer token was");
-    next.await.expect("no panic").expect("a newer token");
-    assert_eq!(rows.get().await, Some(2));
-    assert_stale(rows.put(&stamp(1), 1).await, 1, 2);
+}
+
+#[tokio::test]
+async fn printed_ddl_is_a_script_that_the_client_runs_twice() {
+    let in_schema = |table| TableName::in_schema("sh`op", table).expect("names");
+    sql::printed_ddl_is_a_script_that_the_client_runs_twice::<MariaDb>(
+        "CREATE DATABASE IF NOT EXISTS `sh``op`;
+         CREATE TABLE IF NOT EXISTS `sh``op`.`or'ders` (`k k` VARCHAR(100) PRIMARY KEY, fencing_token BIGINT);",
+        Fence::in_table(in_schema("select")),
+        GuardedTable::new(in_schema("or'ders"), &["k k"]).expect("names"),
+        Row::new().set("k k", "'; DROP DATABASE test; --"),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -117,216 +150,4 @@ async fn lock_names_that_a_collation_would_mix_up_stay_apart() {
             Some(token)
         );
     }
-}
-
-#[tokio::test]
-async fn plain_sql_with_an_older_token_is_refused_by_the_database() {
-    let server = MariaDb::start().await;
-    let rows = create(&server).await;
-    rows.fence
-        .install(&rows.pool)
-        .await
-        .expect("installed a second time");
-    rows.table
-        .install_trigger(&rows.pool)
-        .await
-        .expect("installed a second time");
-    rows.put(&stamp(42), 1).await.expect("the first token");
-    for refused in [
-        "UPDATE guarded SET value = 2, fencing_token = 41",
-        "UPDATE guarded SET value = 2, fencing_token = NULL",
-        "REPLACE INTO guarded (id, value, fencing_token) VALUES (1, 2, 41)",
-        "INSERT INTO guarded (id, value, fencing_token) VALUES (1, 2, 41) \
-         ON DUPLICATE KEY UPDATE fencing_token = VALUES(fencing_token)",
-        "UPDATE fencing_tokens SET token = 41",
-    ] {
-        let output = server.client(refused);
-        assert!(!output.status.success(), "{refused}");
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            message.contains("fencing token is older than the one stored"),
-            "{refused}: {message}"
-        );
-
-        let error = FenceError::from(
-            sqlx::raw_sql(refused)
-                .execute(&rows.pool)
-                .await
-                .expect_err(refused),
-        );
-        assert!(
-            matches!(error, FenceError::RefusedByTrigger { .. }),
-            "{refused}: {error:?}"
-        );
-    }
-    assert_eq!(rows.get().await, Some(1));
-    for accepted in [
-        "UPDATE guarded SET value = 3",
-        "UPDATE guarded SET value = 4, fencing_token = 42",
-        "REPLACE INTO guarded (id, value, fencing_token) VALUES (1, 5, 43)",
-    ] {
-        let output = server.client(accepted);
-        assert!(
-            output.status.success(),
-            "{accepted}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-}
-
-#[tokio::test]
-async fn printed_ddl_is_a_script_that_the_client_runs_twice() {
-    let server = MariaDb::start().await;
-    let table =
-        GuardedTable::new(TableName::in_schema("sh`op", "or'ders").expect("names"), &["k k"]).expect("names");
-    let fence = Fence::in_table(TableName::in_schema("sh`op", "select").expect("names"));
-    let script = format!(
-        "CREATE DATABASE IF NOT EXISTS `sh``op`;
-         CREATE TABLE IF NOT EXISTS `sh``op`.`or'ders` (`k k` VARCHAR(100) PRIMARY KEY, fencing_token BIGINT);\n{}{}",
-        fence.ddl(),
-        table.trigger_ddl()
-    );
-    for _ in 0..2 {
-        let output = server.client(&script);
-        assert!(
-            output.status.success(),
-            "{script}\n{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    let pool = MySqlPool::connect(&server.url()).await.expect("a server");
-    let stamp = Resource::guarded_by("'; DROP DATABASE test; --")
-        .expect("a name")
-        .stamp(Token::new(5));
-    let row = Row::new().set("k k", "'; DROP DATABASE test; --");
-    let changes =
-        [Change::Insert, Change::Upsert, Change::Update, Change::Delete].map(|change| change(row.clone()));
-    fence
-        .write(&pool, &stamp, &table, &changes)
-        .await
-        .expect("accepted");
-    assert_eq!(
-        fence.highest(&pool, stamp.resource()).await.expect("readable"),
-        Some(Token::new(5))
-    );
-}
-
-#[tokio::test]
-async fn the_fence_table_knows_what_became_of_a_transaction() {
-    let server = MariaDb::start().await;
-    let rows = create(&server).await;
-    let landed = async |admission: &_| rows.fence.landed(&rows.pool, admission).await.expect("an answer");
-
-    let tx = rows
-        .fence
-        .begin(&rows.pool, &stamp(5))
-        .await
-        .expect("the first token");
-    let rolled_back = tx.admission().clone();
-    tx.rollback().await.expect("rolled back");
-    assert_eq!(landed(&rolled_back).await, Landed::No);
-
-    let tx = rows
-        .fence
-        .begin(&rows.pool, &stamp(5))
-        .await
-        .expect("the first token");
-    let committed = tx.admission().clone();
-    tx.commit().await.expect("committed");
-    assert_eq!(landed(&committed).await, Landed::Yes);
-    rows.claim(&stamp(6)).await.expect("a newer token");
-    assert_eq!(landed(&committed).await, Landed::Unknown);
-}
-
-#[tokio::test]
-async fn tokens_survive_a_crash_of_the_server() {
-    let mut server = MariaDb::start().await;
-    let rows = create(&server).await;
-    rows.put(&stamp(42), 1).await.expect("the first token");
-    rows.claim(&stamp(43)).await.expect("a newer token");
-    server.crash_and_restart().await;
-    let rows = Rows::attach(pool(&server).await);
-    assert_stale(rows.put(&stamp(42), 2).await, 42, 43);
-    assert_eq!(rows.get().await, Some(1));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_answer_to_the_commit_is_looked_up() {
-    let server = MariaDb::start().await;
-    let rows = create(&server).await;
-    let proxy = Proxy::start(server.port()).await;
-    let slow = Rows::attach(
-        MySqlPool::connect(&server.url_at(proxy.port()))
-            .await
-            .expect("a proxy"),
-    );
-
-    proxy.once("COMMIT", Fault::LoseAnswer);
-    slow.put(&stamp(1), 1).await.expect("it landed");
-    assert!(proxy.is_spent());
-    assert_eq!(rows.get().await, Some(1));
-
-    proxy.once("COMMIT", Fault::Cut);
-    let never = slow.put(&stamp(2), 2).await;
-    assert!(matches!(never, Err(FenceError::Backend(_))), "{never:?}");
-    assert_eq!(rows.get().await, Some(1));
-
-    // A newer holder writes before the look-up: whether the older write was there cannot be told any more.
-    let gate = Arc::new(Gate::default());
-    let mut tx = slow
-        .fence
-        .begin(&slow.pool, &stamp(3))
-        .await
-        .expect("a newer token");
-    slow.table
-        .upsert(&mut tx, &row(3))
-        .await
-        .expect("behind the fence");
-    proxy.once("COMMIT", Fault::LoseAnswer);
-    proxy.once("START TRANSACTION", Fault::Hold(gate.clone()));
-    let commit = tokio::spawn(tx.commit());
-    gate.reached().await;
-    rows.put(&stamp(4), 4).await.expect("a newer token");
-    gate.open();
-    let unknown = commit.await.expect("no panic");
-    assert!(matches!(unknown, Err(FenceError::Unknown { .. })), "{unknown:?}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn order_holds_through_a_crash_in_the_middle() {
-    let mut server = MariaDb::start().await;
-    let rows = Arc::new(create(&server).await);
-    suite::race_through_a_restart(rows, server.crash_and_restart(), common::seed()).await;
-}
-
-common::rows::rows_of!(mysql, MySqlPool, "INSERT INTO applied (token) VALUES (?)");
-
-async fn pool(server: &MariaDb) -> MySqlPool {
-    MySqlPoolOptions::new()
-        .max_connections(20)
-        .connect(&server.url())
-        .await
-        .expect("a server")
-}
-
-async fn create(server: &MariaDb) -> Rows {
-    let pool = pool(server).await;
-    sqlx::raw_sql(
-        "CREATE TABLE guarded (id BIGINT PRIMARY KEY, value BIGINT, fencing_token BIGINT);
-         CREATE TABLE applied (n BIGINT AUTO_INCREMENT PRIMARY KEY, token BIGINT NOT NULL)",
-    )
-    .execute(&pool)
-    .await
-    .expect("tables");
-    Rows::install(pool).await
-}
-
-/// How many statements wait for a row. (The table of transactions is a copy that frequent readers keep from being renewed.)
-async fn waiting(pool: &MySqlPool) -> i64 {
-    let select = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status \
-                  WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
-    sqlx::query_scalar(select)
-        .fetch_one(pool)
-        .await
-        .expect("readable")
 }

@@ -8,11 +8,11 @@ mod common;
 use std::sync::Arc;
 
 use common::ministack::{BUCKET, MiniStack, client_at};
-use common::objects::OneObject;
+use common::objects::{self, OneObject, stamp};
 use common::proxy::{Fault, Gate, Proxy};
 use common::suite::{self, assert_stale};
 use monolock_adapters::s3::{Layout, Objects, SelfTestError};
-use monolock_adapters::{FenceError, Resource, Stamp, Token};
+use monolock_adapters::{FenceError, Token};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conforms_in_both_layouts() {
@@ -40,14 +40,14 @@ async fn conforms_in_parts() {
         common::seed(),
     )
     .await;
-    let open = server
-        .client()
-        .list_multipart_uploads()
-        .bucket(BUCKET)
-        .send()
-        .await
-        .expect("readable");
-    assert_eq!(open.uploads().len(), 0, "what was refused was given back");
+    assert_no_open_uploads(&server).await;
+}
+
+/// What was refused was given back.
+async fn assert_no_open_uploads(server: &MiniStack) {
+    let open = server.client().list_multipart_uploads().bucket(BUCKET);
+    let open = open.send().await.expect("readable");
+    assert_eq!(open.uploads().len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,24 +117,57 @@ async fn a_claim_stops_a_paused_writer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_paused_anywhere_is_never_accepted_late() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    objects::a_writer_paused_anywhere_is_never_accepted_late(&fast, &slow, &proxy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_paused_between_parts_is_never_accepted_late() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    let (fast, slow) = (fast.with_multipart_from(0), slow.with_multipart_from(0));
+    objects::a_writer_paused_anywhere_is_never_accepted_late(&fast, &slow, &proxy).await;
+    assert_no_open_uploads(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_is_found_out() {
     let server = MiniStack::start().await;
     let (fast, slow, proxy) = fast_and_slow(&server).await;
-    // Landed, and the answer was lost.
-    for (token, value) in [(1, "created"), (2, "replaced")] {
-        proxy.once("PUT /", Fault::LoseAnswer);
-        slow.put(&stamp(token), "k", value).await.expect("it landed");
+    objects::a_lost_answer_is_found_out(&fast, &slow, &proxy, "PUT /").await;
+}
+
+/// Of the requests of an upload, the one that completes it is the write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_to_a_completed_upload_is_found_out() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    let slow = slow.with_multipart_from(0);
+    objects::a_lost_answer_is_found_out(&fast, &slow, &proxy, "<CompleteMultipartUpload").await;
+
+    // The others make nothing visible: they are sent again, and what was begun is given back.
+    for (token, request) in [(4, "POST /"), (5, "PUT /")] {
+        proxy.once(request, Fault::LoseAnswer);
+        slow.put(&stamp(token), "k", "again").await.expect("tried again");
         assert!(proxy.is_spent());
-        let found = fast.get("k").await.expect("readable").expect("present");
-        assert_eq!((found.token.get(), &found.payload[..]), (token, value.as_bytes()));
     }
-    // The answer to the deletion too.
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_about_a_part_of_a_draft_is_found_out() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    let holder = stamp(1);
+    let mut draft = slow.draft(&holder, "set").expect("a stamp is always live");
     proxy.once("PUT /", Fault::LoseAnswer);
-    slow.delete(&stamp(2), "k").await.expect("it landed");
-    assert_eq!(fast.get("k").await.expect("readable"), None);
-    // With a create, the object that is there then is ours, not somebody else's.
+    draft.add("part", "x").await.expect("it landed");
     proxy.once("PUT /", Fault::LoseAnswer);
-    slow.create(&stamp(3), "new", "x").await.expect("it landed");
+    draft.publish().await.expect("it landed");
+    assert!(proxy.is_spent());
+    let manifest = fast.resolve("set").await.expect("readable").expect("published");
+    assert_eq!(manifest.entries.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +249,8 @@ async fn a_draft_is_seen_whole_or_not_at_all() {
     let server = MiniStack::start().await;
     let (client, objects) = (server.client(), Objects::new(server.client(), BUCKET));
     assert_eq!(objects.resolve("set").await.expect("readable"), None);
-    let mut old = objects.draft(&stamp(1), "set");
+    let (first, second) = (stamp(1), stamp(2));
+    let mut old = objects.draft(&first, "set").expect("a stamp is always live");
     old.add("part", "old").await.expect("written");
     assert!(matches!(
         old.add("part", "again").await,
@@ -228,7 +262,7 @@ async fn a_draft_is_seen_whole_or_not_at_all() {
         "not published"
     );
 
-    let mut new = objects.draft(&stamp(2), "set");
+    let mut new = objects.draft(&second, "set").expect("a stamp is always live");
     new.add("part", "new").await.expect("written");
     new.add("index", "i").await.expect("written");
     new.publish().await.expect("a newer token");
@@ -343,10 +377,4 @@ async fn fast_and_slow(server: &MiniStack) -> (Objects, Objects, Proxy) {
     let fast = Objects::new(server.client(), BUCKET);
     let slow = Objects::new(client_at(proxy.port()), BUCKET);
     (fast, slow, proxy)
-}
-
-fn stamp(token: u64) -> Stamp {
-    Resource::guarded_by("lock")
-        .expect("a name")
-        .stamp(Token::new(token))
 }

@@ -201,6 +201,8 @@ async fn a_stamp_is_carried_by_a_request() {
     let stamp = Resource::guarded_by("device/printer")
         .expect("a name")
         .stamp(Token::new(7));
-    let carried = request("POST", "/printer", None).carry(&stamp);
+    let carried = request("POST", "/printer", None)
+        .carry(&stamp)
+        .expect("a stamp is always carried");
     assert_eq!(send(address, carried).await.status(), StatusCode::OK);
 }

@@ -1,12 +1,14 @@
 //! Many objects under one lock: immutable data objects, and one fenced pointer that makes them visible.
 
+use std::fmt;
+
 use bytes::Bytes;
 use monolock_protocol::Token;
 
 use super::multipart::{self, When};
 use super::request::Answer;
 use super::{MULTIPART_FROM, Objects};
-use crate::{FenceError, Stamp};
+use crate::{FenceError, Grant};
 
 /// New data objects that nobody sees yet. [`publish`](Self::publish) makes them all visible in one fenced step.
 ///
@@ -14,10 +16,9 @@ use crate::{FenceError, Stamp};
 /// random number and is never used again. The pointer is an [`Objects`] object whose payload lists those keys, one to a
 /// line, as `name`, a tab, `key`. A draft that is dropped or refused leaves data objects behind that no pointer names:
 /// [`keys`](Self::keys) lists them for whoever cleans up.
-#[derive(Debug)]
 pub struct Draft<'d> {
     objects: &'d Objects,
-    stamp: Stamp,
+    grant: &'d dyn Grant,
     pointer: String,
     folder: String,
     entries: Vec<(String, String)>,
@@ -34,20 +35,23 @@ pub struct Manifest {
 
 impl Objects {
     /// Begins a set of data objects that the pointer of this key will show.
-    #[must_use]
-    pub fn draft(&self, stamp: &Stamp, pointer: &str) -> Draft<'_> {
+    ///
+    /// # Errors
+    ///
+    /// [`FenceError::LockLost`].
+    pub fn draft<'d>(&'d self, grant: &'d dyn Grant, pointer: &str) -> Result<Draft<'d>, FenceError> {
         let folder = format!(
             "{pointer}.data/{:020}-{:032x}/",
-            stamp.token().get(),
+            grant.stamp()?.token().get(),
             fastrand::u128(..)
         );
-        Draft {
+        Ok(Draft {
             objects: self,
-            stamp: stamp.clone(),
+            grant,
             pointer: pointer.to_owned(),
             folder,
             entries: Vec::new(),
-        }
+        })
     }
 
     /// What a pointer points to; none if it was never published.
@@ -75,7 +79,7 @@ impl Draft<'_> {
     ///
     /// # Errors
     ///
-    /// [`FenceError::Misuse`] for a name with a tab or a line end, or one that was used before; [`FenceError::Conflict`] after
+    /// [`FenceError::LockLost`]; [`FenceError::Misuse`] for a name with a tab or a line end, or one that was used before; [`FenceError::Conflict`] after
     /// the last attempt; [`FenceError::Backend`].
     pub async fn add(&mut self, name: &str, body: impl Into<Bytes>) -> Result<(), FenceError> {
         if name.is_empty()
@@ -89,6 +93,7 @@ impl Draft<'_> {
         let key = format!("{}{name}", self.folder);
         let body = body.into();
         let attempt = || async {
+            self.grant.stamp()?;
             let sent = if body.len() >= MULTIPART_FROM {
                 multipart::put(&self.objects.bucket, &key, body.clone(), When::Always).await
             } else {
@@ -125,7 +130,7 @@ impl Draft<'_> {
             .iter()
             .map(|(name, key)| format!("{name}\t{key}\n"))
             .collect();
-        self.objects.put(&self.stamp, &self.pointer, lines).await
+        self.objects.put(self.grant, &self.pointer, lines).await
     }
 
     async fn is_there(&self, key: &str, len: usize) -> Result<bool, FenceError> {
@@ -138,6 +143,16 @@ impl Draft<'_> {
             .send()
             .await;
         Ok(head.is_ok_and(|found| found.content_length.and_then(|len| len.try_into().ok()) == Some(len)))
+    }
+}
+
+impl fmt::Debug for Draft<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft")
+            .field("pointer", &self.pointer)
+            .field("folder", &self.folder)
+            .field("entries", &self.entries)
+            .finish_non_exhaustive()
     }
 }
 

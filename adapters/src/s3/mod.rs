@@ -71,7 +71,7 @@ pub use draft::{Draft, Manifest};
 pub use record::Layout;
 pub use self_test::{Report, SelfTestError};
 
-use crate::{FenceError, Retry, Stamp};
+use crate::{FenceError, Grant, Retry};
 use record::is_tombstone_size;
 use request::{Bucket, Extent, State, boxed, reading};
 use write::{Content, Wanted, Write};
@@ -165,10 +165,15 @@ impl Objects {
     ///
     /// # Errors
     ///
-    /// [`FenceError::Stale`]; [`FenceError::Conflict`] and [`FenceError::Unknown`] after the last attempt;
+    /// [`FenceError::LockLost`]; [`FenceError::Stale`]; [`FenceError::Conflict`] and [`FenceError::Unknown`] after the last attempt;
     /// [`FenceError::Backend`].
-    pub async fn put(&self, stamp: &Stamp, key: &str, payload: impl Into<Bytes>) -> Result<(), FenceError> {
-        self.write(stamp, key, Wanted::Anything, Content::Payload(payload.into()))
+    pub async fn put(
+        &self,
+        grant: &dyn Grant,
+        key: &str,
+        payload: impl Into<Bytes>,
+    ) -> Result<(), FenceError> {
+        self.write(grant, key, Wanted::Anything, Content::Payload(payload.into()))
             .await
     }
 
@@ -179,11 +184,11 @@ impl Objects {
     /// [`FenceError::Exists`], and those of [`put`](Self::put).
     pub async fn create(
         &self,
-        stamp: &Stamp,
+        grant: &dyn Grant,
         key: &str,
         payload: impl Into<Bytes>,
     ) -> Result<(), FenceError> {
-        self.write(stamp, key, Wanted::Nothing, Content::Payload(payload.into()))
+        self.write(grant, key, Wanted::Nothing, Content::Payload(payload.into()))
             .await
     }
 
@@ -194,11 +199,11 @@ impl Objects {
     /// [`FenceError::Missing`], and those of [`put`](Self::put).
     pub async fn update(
         &self,
-        stamp: &Stamp,
+        grant: &dyn Grant,
         key: &str,
         payload: impl Into<Bytes>,
     ) -> Result<(), FenceError> {
-        self.write(stamp, key, Wanted::Object, Content::Payload(payload.into()))
+        self.write(grant, key, Wanted::Object, Content::Payload(payload.into()))
             .await
     }
 
@@ -207,8 +212,8 @@ impl Objects {
     /// # Errors
     ///
     /// [`FenceError::Missing`], and those of [`put`](Self::put).
-    pub async fn delete(&self, stamp: &Stamp, key: &str) -> Result<(), FenceError> {
-        self.write(stamp, key, Wanted::Object, Content::Tombstone).await
+    pub async fn delete(&self, grant: &dyn Grant, key: &str) -> Result<(), FenceError> {
+        self.write(grant, key, Wanted::Object, Content::Tombstone).await
     }
 
     /// Fences an object before the first write: from now on smaller tokens are refused. What a reader sees does not
@@ -218,8 +223,8 @@ impl Objects {
     /// # Errors
     ///
     /// Those of [`put`](Self::put).
-    pub async fn claim(&self, stamp: &Stamp, key: &str) -> Result<(), FenceError> {
-        self.write(stamp, key, Wanted::Anything, Content::AsItIs).await
+    pub async fn claim(&self, grant: &dyn Grant, key: &str) -> Result<(), FenceError> {
+        self.write(grant, key, Wanted::Anything, Content::AsItIs).await
     }
 
     /// Reads an object; none if there is none, or if it was deleted.
@@ -292,14 +297,15 @@ impl Objects {
 
     async fn write(
         &self,
-        stamp: &Stamp,
+        grant: &dyn Grant,
         key: &str,
         wanted: Wanted,
         content: Content,
     ) -> Result<(), FenceError> {
         Write {
             objects: self,
-            stamp,
+            grant,
+            stamp: grant.stamp()?,
             key,
             wanted,
             content,

@@ -5,12 +5,14 @@ use bytes::Bytes;
 use super::record::Record;
 use super::request::{Answer, Current, Extent};
 use super::{Objects, multipart};
-use crate::{BoxError, FenceError, Stamp};
+use crate::{BoxError, FenceError, Grant, Stamp};
 
 /// A write that is under way.
 pub(crate) struct Write<'w> {
     pub(crate) objects: &'w Objects,
-    pub(crate) stamp: &'w Stamp,
+    pub(crate) grant: &'w dyn Grant,
+    /// The grant's, as it was when the write began: a grant has one token.
+    pub(crate) stamp: Stamp,
     pub(crate) key: &'w str,
     pub(crate) wanted: Wanted,
     pub(crate) content: Content,
@@ -114,6 +116,7 @@ impl Write<'_> {
             Content::Tombstone => (record, Bytes::new()),
             Content::Payload(payload) => (record, payload.clone()),
         };
+        self.grant.stamp()?;
         match self.send(record, &payload, current.etag.as_deref()).await {
             Answer::Done => Ok(None),
             Answer::Race(source) => Ok(Some(Again::Race(source))),

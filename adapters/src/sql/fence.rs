@@ -9,7 +9,7 @@ use sqlx::{Pool, Transaction};
 
 use super::backend::Dialect;
 use super::{Backend, Change, Class, Ddl, GuardedTable, Statement, TableName, bigint, classify, token};
-use crate::{FenceError, Resource, Retry, Stamp};
+use crate::{FenceError, Grant, Resource, Retry, Stamp};
 
 /// The fence table unless another name is chosen.
 pub const DEFAULT_FENCE_TABLE: &str = "fencing_tokens";
@@ -200,16 +200,16 @@ impl<DB: Backend> Fence<DB> {
     ///
     /// # Errors
     ///
-    /// [`FenceError::Stale`] with the highest token; [`FenceError::Conflict`] (a serialization failure, a deadlock, a
+    /// [`FenceError::LockLost`]; [`FenceError::Stale`] with the highest token; [`FenceError::Conflict`] (a serialization failure, a deadlock, a
     /// busy file: roll back and run the whole transaction again, [`Retry::run`] helps);
     /// [`FenceError::TokenTooLarge`]; [`FenceError::Backend`]. After any of them, roll back.
     pub async fn admit<'t>(
         &self,
         tx: &'t mut Transaction<'_, DB>,
-        stamp: &Stamp,
+        grant: &dyn Grant,
     ) -> Result<Fenced<'t, DB>, FenceError> {
         let conn: &'t mut DB::Connection = tx;
-        let admission = self.pass(conn, stamp).await?;
+        let admission = self.pass(conn, grant).await?;
         Ok(Fenced {
             held: Held::Lent(conn),
             admission,
@@ -221,9 +221,15 @@ impl<DB: Backend> Fence<DB> {
     /// # Errors
     ///
     /// Those of [`admit`](Self::admit).
-    pub async fn begin(&self, pool: &Pool<DB>, stamp: &Stamp) -> Result<FencedTransaction<DB>, FenceError> {
+    pub async fn begin(
+        &self,
+        pool: &Pool<DB>,
+        grant: &dyn Grant,
+    ) -> Result<FencedTransaction<DB>, FenceError> {
+        // A lost lock asks for no connection; it can also be lost while one is waited for.
+        grant.stamp()?;
         let mut tx = pool.begin_with(DB::DIALECT.begin()).await?;
-        let admission = self.pass(&mut tx, stamp).await?;
+        let admission = self.pass(&mut tx, grant).await?;
         let fenced = Fenced {
             held: Held::Own(tx),
             admission,
@@ -245,12 +251,12 @@ impl<DB: Backend> Fence<DB> {
     pub async fn write(
         &self,
         pool: &Pool<DB>,
-        stamp: &Stamp,
+        grant: &dyn Grant,
         table: &GuardedTable<DB>,
         changes: &[Change<DB>],
     ) -> Result<(), FenceError> {
         let attempt = || async {
-            let mut tx = self.begin(pool, stamp).await?;
+            let mut tx = self.begin(pool, grant).await?;
             for change in changes {
                 table.apply(&mut tx, change).await?;
             }
@@ -264,9 +270,9 @@ impl<DB: Backend> Fence<DB> {
     /// # Errors
     ///
     /// Those of [`write`](Self::write).
-    pub async fn claim(&self, pool: &Pool<DB>, stamp: &Stamp) -> Result<(), FenceError> {
+    pub async fn claim(&self, pool: &Pool<DB>, grant: &dyn Grant) -> Result<(), FenceError> {
         self.retry
-            .run(|| async { self.begin(pool, stamp).await?.commit().await })
+            .run(|| async { self.begin(pool, grant).await?.commit().await })
             .await
     }
 
@@ -307,11 +313,12 @@ impl<DB: Backend> Fence<DB> {
         })
     }
 
-    async fn pass(&self, conn: &mut DB::Connection, stamp: &Stamp) -> Result<Admission, FenceError> {
+    async fn pass(&self, conn: &mut DB::Connection, grant: &dyn Grant) -> Result<Admission, FenceError> {
         let admission = Admission {
-            stamp: stamp.clone(),
+            stamp: grant.stamp()?,
             write_id: fastrand::i64(1..),
         };
+        let stamp = &admission.stamp;
         let matched = self.upsert(&admission)?.execute(conn).await?;
         let admitted = match DB::DIALECT {
             Dialect::Sqlite | Dialect::Postgres => matched == 1,

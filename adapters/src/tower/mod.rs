@@ -21,8 +21,8 @@
 //! use monolock_adapters::tower::CarryToken;
 //! use monolock_adapters::{Resource, Token};
 //!
-//! let stamp = Resource::guarded_by("device/printer")?.stamp(Token::new(42));
-//! let request = http::Request::put("/printer").carry(&stamp).body(())?;
+//! # let grant = Resource::guarded_by("device/printer")?.stamp(Token::new(42));
+//! let request = http::Request::put("/printer").carry(&grant)?.body(())?; // an error once the grant is over
 //! assert_eq!(request.headers()["fencing-token"], "42");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -58,7 +58,7 @@ use tower_service::Service;
 pub use refusal::{GrpcRefusals, HttpRefusals, Refusal, Refuse};
 
 use crate::max_seen::MaxSeen;
-use crate::{Resource, ResourceError, Stamp};
+use crate::{FenceError, Grant, Resource, ResourceError, Stamp};
 use turnstile::Turnstile;
 
 /// The header that carries the token: its number in decimal digits.
@@ -235,28 +235,52 @@ fn parse(value: &HeaderValue) -> Option<Token> {
     Some(Token::new(digits.parse().ok()?))
 }
 
-/// Attaches a token to a request.
-pub trait CarryToken {
-    /// With the header [`FENCING_TOKEN`].
-    #[must_use]
-    fn carry(self, stamp: &Stamp) -> Self;
+/// Attaches the token of a live grant to a request: to one of `http`, or to the headers that another client takes.
+///
+/// ```
+/// # use monolock_adapters::{FenceError, Resource, Token, tower::CarryToken};
+/// # let grant = Resource::guarded_by("device/printer").unwrap().stamp(Token::new(42));
+/// let headers = http::HeaderMap::new().carry(&grant)?; // for reqwest: client.put(url).headers(headers)
+/// assert_eq!(headers["fencing-token"], "42");
+/// # Ok::<(), FenceError>(())
+/// ```
+pub trait CarryToken: Sized {
+    /// With the header [`FENCING_TOKEN`], in place of any that is there.
+    ///
+    /// # Errors
+    ///
+    /// [`FenceError::LockLost`]: there is no request to send then.
+    fn carry(self, grant: &dyn Grant) -> Result<Self, FenceError>;
+}
+
+impl CarryToken for HeaderMap {
+    fn carry(mut self, grant: &dyn Grant) -> Result<Self, FenceError> {
+        insert(&mut self, grant)?;
+        Ok(self)
+    }
 }
 
 impl CarryToken for http::request::Builder {
-    fn carry(mut self, stamp: &Stamp) -> Self {
+    fn carry(mut self, grant: &dyn Grant) -> Result<Self, FenceError> {
+        // A builder that is spoiled already says so when it is built.
         if let Some(headers) = self.headers_mut() {
-            headers.insert(FENCING_TOKEN, HeaderValue::from(stamp.token().get()));
+            insert(headers, grant)?;
         }
-        self
+        Ok(self)
     }
 }
 
 impl<B> CarryToken for Request<B> {
-    fn carry(mut self, stamp: &Stamp) -> Self {
-        self.headers_mut()
-            .insert(FENCING_TOKEN, HeaderValue::from(stamp.token().get()));
-        self
+    fn carry(mut self, grant: &dyn Grant) -> Result<Self, FenceError> {
+        insert(self.headers_mut(), grant)?;
+        Ok(self)
     }
+}
+
+fn insert(headers: &mut HeaderMap, grant: &dyn Grant) -> Result<(), FenceError> {
+    let token = grant.stamp()?.token().get();
+    headers.insert(FENCING_TOKEN, HeaderValue::from(token));
+    Ok(())
 }
 
 #[cfg(test)]

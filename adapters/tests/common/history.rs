@@ -123,15 +123,3 @@ impl History {
             .max()
     }
 }
-
-/// Tokens in the order in which the store itself applied their writes must never step back.
-pub fn assert_never_back(applied: &[u64]) {
-    for pair in applied.windows(2) {
-        assert!(
-            pair[0] <= pair[1],
-            "the store applied token {} after token {}",
-            pair[1],
-            pair[0]
-        );
-    }
-}

@@ -6,6 +6,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::server::{Server, eventually, free_port, run};
+#[cfg(feature = "mysql")]
+use super::sql::SqlServer;
 
 /// A server with an empty database `test`, user `test`, no password; it ends with this value.
 pub struct MariaDb {
@@ -111,9 +113,59 @@ impl MariaDb {
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
+}
 
-    /// Runs SQL in a program that knows nothing of this crate.
-    pub fn client(&self, script: &str) -> std::process::Output {
+#[cfg(feature = "mysql")]
+impl SqlServer for MariaDb {
+    type DB = sqlx::MySql;
+    const BEGIN: &str = "START TRANSACTION";
+
+    async fn start() -> Self {
+        Self::start().await
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    async fn crash_and_restart(&mut self) {
+        self.crash_and_restart().await;
+    }
+
+    async fn pool_at(&self, port: u16) -> sqlx::MySqlPool {
+        sqlx::pool::PoolOptions::new()
+            .max_connections(20)
+            .connect(&self.url_at(port))
+            .await
+            .expect("a server")
+    }
+
+    async fn impatient_pool(&self) -> sqlx::MySqlPool {
+        sqlx::pool::PoolOptions::<sqlx::MySql>::new()
+            .after_connect(|conn, _| {
+                Box::pin(async move {
+                    sqlx::raw_sql("SET innodb_lock_wait_timeout = 0")
+                        .execute(conn)
+                        .await?;
+                    Ok(())
+                })
+            })
+            .connect(&self.url())
+            .await
+            .expect("a server")
+    }
+
+    /// (The table of transactions is a copy that frequent readers keep from being renewed.)
+    async fn waiting(pool: &sqlx::MySqlPool) -> i64 {
+        let select = "SELECT CAST(variable_value AS SIGNED) FROM information_schema.global_status \
+                      WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'";
+        sqlx::query_scalar(select)
+            .fetch_one(pool)
+            .await
+            .expect("readable")
+    }
+
+    fn client(&self, script: &str) -> std::process::Output {
         Command::new("mariadb")
             .args(["--no-defaults", "--user=test", "--database=test", "-e", script])
             .arg(format!("--socket={}", self.dir.path().join("socket").display()))

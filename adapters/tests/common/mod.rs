@@ -2,7 +2,6 @@
 #![allow(
     dead_code,
     unused_imports,
-    unused_macros,
     unreachable_pub,
     missing_docs,
     reason = "each test file uses a part of it"
@@ -14,14 +13,18 @@ pub mod mariadb;
 pub mod ministack;
 #[cfg(feature = "s3")]
 pub mod objects;
+pub mod pauses;
 pub mod postgres;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "s3")]
 pub mod rgw;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub mod rows;
 pub mod server;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+pub mod sql;
 pub mod suite;
 
 /// A seed for this run: from `MONOLOCK_TEST_SEED` to repeat one, else random. Printed, so that a failure can be repeated.

@@ -7,6 +7,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::server::{Server, eventually, free_port, run};
+#[cfg(feature = "postgres")]
+use super::sql::SqlServer;
 
 /// A server with an empty database `postgres`, user `postgres`, no password; it ends with this value.
 pub struct Postgres {
@@ -157,4 +159,53 @@ fn newest_bin() -> PathBuf {
 fn is_root() -> bool {
     let id = run(Command::new("id").arg("-u"));
     id.stdout.trim_ascii() == b"0"
+}
+
+#[cfg(feature = "postgres")]
+impl SqlServer for Postgres {
+    type DB = sqlx::Postgres;
+    const BEGIN: &str = "BEGIN";
+
+    async fn start() -> Self {
+        Self::start().await
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    async fn crash_and_restart(&mut self) {
+        self.crash_and_restart().await;
+    }
+
+    async fn pool_at(&self, port: u16) -> sqlx::PgPool {
+        sqlx::pool::PoolOptions::new()
+            .max_connections(20)
+            .connect(&self.url_at(port))
+            .await
+            .expect("a server")
+    }
+
+    async fn impatient_pool(&self) -> sqlx::PgPool {
+        let options: sqlx::postgres::PgConnectOptions = self.url().parse().expect("our address");
+        sqlx::PgPool::connect_with(options.options([("lock_timeout", "1ms")]))
+            .await
+            .expect("a server")
+    }
+
+    async fn waiting(pool: &sqlx::PgPool) -> i64 {
+        let select = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        sqlx::query_scalar(select)
+            .fetch_one(pool)
+            .await
+            .expect("readable")
+    }
+
+    fn client(&self, script: &str) -> std::process::Output {
+        Command::new("psql")
+            .args(["-v", "ON_ERROR_STOP=1", "-q", "-X", "-c", script])
+            .arg(self.url())
+            .output()
+            .expect("psql comes with PostgreSQL")
+    }
 }

@@ -88,6 +88,18 @@ impl Proxy {
         self.add(needle, fault, skip, false);
     }
 
+    /// Holds a request back, whatever it says: the first one, or one after so many others.
+    pub fn hold_after(&self, skip: usize) -> Arc<Gate> {
+        let gate = Arc::new(Gate::default());
+        self.add("", Fault::Hold(gate.clone()), skip, true);
+        gate
+    }
+
+    /// Forgets all faults that have not happened.
+    pub fn clear(&self) {
+        self.rules.lock().expect("no panic").clear();
+    }
+
     /// True when each single fault has happened.
     pub fn is_spent(&self) -> bool {
         self.rules.lock().expect("no panic").iter().all(|rule| !rule.once)
@@ -154,10 +166,10 @@ fn faults_for(rules: &Rules, bytes: &[u8]) -> Vec<(usize, Fault)> {
     let lower = bytes.to_ascii_lowercase();
     let mut found = Vec::new();
     rules.lock().expect("no panic").retain_mut(|rule| {
-        let at = lower
-            .windows(rule.needle.len())
-            .position(|window| window == rule.needle.as_bytes());
-        let Some(at) = at else { return true };
+        let needle = rule.needle.as_bytes();
+        let Some(at) = (0..lower.len()).find(|at| lower[*at..].starts_with(needle)) else {
+            return true;
+        };
         if rule.skip > 0 {
             rule.skip -= 1;
             return true;

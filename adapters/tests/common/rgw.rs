@@ -13,11 +13,11 @@ use super::server::{Server, eventually, free_port, run};
 /// A gateway with one empty bucket; it ends with this value, and the cluster behind it.
 pub struct Rgw {
     // In the order in which they are ended.
-    _gateway: Server,
+    gateway: Server,
     _osd: Server,
     _mon: Server,
     port: u16,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Rgw {
@@ -26,7 +26,8 @@ impl Rgw {
             .prefix("rgw")
             .tempdir()
             .expect("a temporary folder");
-        let path = dir.path();
+        let path = dir.path().to_owned();
+        let path = path.as_path();
         let (mon_port, port) = (free_port(), free_port());
         for folder in ["mon", "osd", "rgw"] {
             std::fs::create_dir(path.join(folder)).expect("our folder");
@@ -62,27 +63,40 @@ impl Rgw {
             "--secret=test",
         ];
         run(ceph(path, "radosgw-admin").args(user));
-        let mut gateway = Server::spawn(
-            ceph(path, "radosgw").args(["-n", "client.admin", "-f"]),
-            &path.join("rgw.out"),
-        );
-        let client = client_at(port);
+        let mut rgw = Self {
+            gateway: spawn_gateway(path),
+            _osd: osd,
+            _mon: mon,
+            port,
+            dir,
+        };
+        rgw.wait_until_ready().await;
+        rgw
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Kills the gateway as a power cut would, and starts it again on the same port. The cluster keeps the objects.
+    pub async fn crash_and_restart(&mut self) {
+        self.gateway.kill();
+        self.gateway = spawn_gateway(self.dir.path());
+        self.wait_until_ready().await;
+    }
+
+    async fn wait_until_ready(&mut self) {
+        let (port, client) = (self.port, self.client());
+        let (gateway, dir) = (&mut self.gateway, self.dir.path());
         eventually("the gateway creates a bucket", async || {
             assert!(
                 !gateway.has_ended(),
                 "{}",
-                std::fs::read_to_string(path.join("rgw.out")).unwrap_or_default()
+                std::fs::read_to_string(dir.join("rgw.out")).unwrap_or_default()
             );
             gateway.listens_on(port) && client.create_bucket().bucket(BUCKET).send().await.is_ok()
         })
         .await;
-        Self {
-            _gateway: gateway,
-            _osd: osd,
-            _mon: mon,
-            port,
-            _dir: dir,
-        }
     }
 
     pub fn client(&self) -> Client {
@@ -92,6 +106,13 @@ impl Rgw {
 
 const FSID: &str = "b4a3e1c8-8f0e-4a51-9a7b-6d1f0c5e2d11";
 const OSD: &str = "0f2c9b54-3f5d-4f0b-8f0c-2f3f7a1e9c22";
+
+fn spawn_gateway(path: &Path) -> Server {
+    Server::spawn(
+        ceph(path, "radosgw").args(["-n", "client.admin", "-f"]),
+        &path.join("rgw.out"),
+    )
+}
 
 fn ceph(path: &Path, program: &str) -> Command {
     let mut command = Command::new(program);

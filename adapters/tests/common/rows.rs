@@ -1,126 +1,145 @@
-//! One row of a guarded table as a [`Store`](super::suite::Store), with every applied write noted in the same transaction.
+//! One row of a guarded table as a [`Store`], with every applied write noted in the same transaction.
 
-/// Defines `Rows` for the databases of one module; only the placeholder differs.
-macro_rules! rows_of {
-    ($module:ident, $pool:ty, $note:literal) => {
-        struct Rows {
-            pool: $pool,
-            fence: monolock_adapters::$module::Fence,
-            table: monolock_adapters::$module::GuardedTable,
-        }
+use monolock_adapters::sql::{Backend, Change, Dialect, Fence, GuardedTable, Row, TableName};
+use monolock_adapters::{Resource, Retry, Stamp, Token};
+use sqlx::Pool;
 
-        impl Rows {
-            /// Takes a database with the tables `guarded` and `applied`, and adds the fence.
-            async fn install(pool: $pool) -> Self {
-                let rows = Self::attach(pool);
-                rows.fence.install(&rows.pool).await.expect("installed");
-                rows.table
-                    .install_trigger(&rows.pool)
-                    .await
-                    .expect("installed");
-                rows
-            }
+use super::suite::{self, Store, Writer};
 
-            fn attach(pool: $pool) -> Self {
-                let name = monolock_adapters::$module::TableName::new("guarded").expect("a name");
-                let table = monolock_adapters::$module::GuardedTable::new(name, &["id"]).expect("names");
-                Self {
-                    pool,
-                    fence: Default::default(),
-                    table,
-                }
-            }
-
-            async fn write(
-                &self,
-                stamp: &monolock_adapters::Stamp,
-                change: monolock_adapters::$module::Change,
-            ) -> Result<(), monolock_adapters::FenceError> {
-                let attempt = || async {
-                    let mut tx = self.fence.begin(&self.pool, stamp).await?;
-                    self.table.apply(&mut tx, &change).await?;
-                    let token = i64::try_from(stamp.token().get()).expect("small tokens");
-                    sqlx::query($note).bind(token).execute(tx.conn()).await?;
-                    tx.commit().await
-                };
-                monolock_adapters::Retry::default().run(attempt).await
-            }
-        }
-
-        impl $crate::common::suite::Store for Rows {
-            async fn put(
-                &self,
-                stamp: &monolock_adapters::Stamp,
-                value: i64,
-            ) -> $crate::common::suite::Result {
-                self.write(
-                    stamp,
-                    monolock_adapters::$module::Change::Upsert(row(value)),
-                )
-                .await
-            }
-
-            async fn create(
-                &self,
-                stamp: &monolock_adapters::Stamp,
-                value: i64,
-            ) -> $crate::common::suite::Result {
-                self.write(
-                    stamp,
-                    monolock_adapters::$module::Change::Insert(row(value)),
-                )
-                .await
-            }
-
-            async fn update(
-                &self,
-                stamp: &monolock_adapters::Stamp,
-                value: i64,
-            ) -> $crate::common::suite::Result {
-                self.write(
-                    stamp,
-                    monolock_adapters::$module::Change::Update(row(value)),
-                )
-                .await
-            }
-
-            async fn delete(&self, stamp: &monolock_adapters::Stamp) -> $crate::common::suite::Result {
-                self.write(stamp, monolock_adapters::$module::Change::Delete(row(0)))
-                    .await
-            }
-
-            async fn claim(&self, stamp: &monolock_adapters::Stamp) -> $crate::common::suite::Result {
-                self.fence.claim(&self.pool, stamp).await
-            }
-
-            async fn get(&self) -> Option<i64> {
-                let select = sqlx::query_scalar("SELECT value FROM guarded WHERE id = 1");
-                select.fetch_optional(&self.pool).await.expect("readable")
-            }
-
-            async fn applied(&self) -> Option<Vec<u64>> {
-                let select = sqlx::query_scalar("SELECT token FROM applied ORDER BY n");
-                let tokens: Vec<i64> = select.fetch_all(&self.pool).await.expect("readable");
-                Some(
-                    tokens
-                        .into_iter()
-                        .map(|token| u64::try_from(token).expect("a token"))
-                        .collect(),
-                )
-            }
-        }
-
-        /// The one row of the suite.
-        fn row(value: i64) -> monolock_adapters::$module::Row {
-            monolock_adapters::$module::Row::new()
-                .set("id", 1_i64)
-                .set("value", value)
-        }
-
-        fn stamp(token: u64) -> monolock_adapters::Stamp {
-            let lock = monolock_adapters::Resource::guarded_by("lock").expect("a name");
-            lock.stamp(monolock_adapters::Token::new(token))
-        }
-    };
+/// A database that the tests know rows of.
+pub trait Database: Backend {
+    /// A row of the table `guarded`.
+    fn row(id: i64, value: i64) -> Row<Self>;
 }
-pub(crate) use rows_of;
+
+#[cfg(feature = "sqlite")]
+impl Database for sqlx::Sqlite {
+    fn row(id: i64, value: i64) -> Row<Self> {
+        Row::new().set("id", id).set("value", value)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Database for sqlx::Postgres {
+    fn row(id: i64, value: i64) -> Row<Self> {
+        Row::new().set("id", id).set("value", value)
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl Database for sqlx::MySql {
+    fn row(id: i64, value: i64) -> Row<Self> {
+        Row::new().set("id", id).set("value", value)
+    }
+}
+
+/// The row with the number 1.
+pub struct Rows<DB: Database> {
+    pub pool: Pool<DB>,
+    pub fence: Fence<DB>,
+    pub table: GuardedTable<DB>,
+    pub retry: Retry,
+}
+
+impl<DB: Database> Rows<DB> {
+    /// Creates the tables, the fence and the trigger in an empty database.
+    pub async fn create(pool: Pool<DB>) -> Self {
+        let counter = match DB::DIALECT {
+            Dialect::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
+            Dialect::Postgres => "BIGSERIAL PRIMARY KEY",
+            Dialect::Mysql => "BIGINT AUTO_INCREMENT PRIMARY KEY",
+        };
+        let schema = format!(
+            "CREATE TABLE guarded (id BIGINT PRIMARY KEY, value BIGINT, fencing_token BIGINT);
+             CREATE TABLE applied (n {counter}, token BIGINT NOT NULL)"
+        );
+        let rows = Self::attach(pool);
+        let mut conn = rows.pool.acquire().await.expect("a connection");
+        DB::script(&mut conn, schema).await.expect("tables");
+        drop(conn);
+        rows.fence.install(&rows.pool).await.expect("installed");
+        rows.table.install_trigger(&rows.pool).await.expect("installed");
+        rows
+    }
+
+    /// Takes a database that has them.
+    pub fn attach(pool: Pool<DB>) -> Self {
+        let name = TableName::new("guarded").expect("a name");
+        Self {
+            pool,
+            fence: Fence::new(),
+            table: GuardedTable::new(name, &["id"]).expect("names"),
+            retry: Retry::default(),
+        }
+    }
+
+    /// As [`attach`](Self::attach), but a lost race is told at once.
+    pub fn attach_impatient(pool: Pool<DB>) -> Self {
+        let mut rows = Self::attach(pool);
+        rows.retry = Retry::NEVER;
+        rows.fence = rows.fence.with_retry(Retry::NEVER);
+        rows
+    }
+
+    async fn apply(&self, stamp: &Stamp, change: Change<DB>) -> suite::Result {
+        let attempt = || async {
+            let mut tx = self.fence.begin(&self.pool, stamp).await?;
+            self.table.apply(&mut tx, &change).await?;
+            let note = format!("INSERT INTO applied (token) VALUES ({})", stamp.token());
+            DB::script(tx.conn(), note).await?;
+            tx.commit().await
+        };
+        self.retry.run(attempt).await
+    }
+}
+
+impl<DB: Database> Writer for Rows<DB> {
+    async fn put(&self, stamp: &Stamp, value: i64) -> suite::Result {
+        self.apply(stamp, Change::Upsert(row(value))).await
+    }
+
+    async fn claim(&self, stamp: &Stamp) -> suite::Result {
+        self.fence.claim(&self.pool, stamp).await
+    }
+
+    async fn step_back(&self) -> Option<(i64, i64)> {
+        let steps = "SELECT earlier, token FROM \
+                     (SELECT token, LAG(token) OVER (ORDER BY n) AS earlier FROM applied) AS steps \
+                     WHERE earlier > token";
+        let mut conn = self.pool.acquire().await.expect("a connection");
+        let step = DB::numbers(&mut conn, steps.to_owned(), Default::default()).await;
+        let (earlier, token) = step.expect("readable")?;
+        Some((earlier?, token?))
+    }
+}
+
+impl<DB: Database> Store for Rows<DB> {
+    async fn create(&self, stamp: &Stamp, value: i64) -> suite::Result {
+        self.apply(stamp, Change::Insert(row(value))).await
+    }
+
+    async fn update(&self, stamp: &Stamp, value: i64) -> suite::Result {
+        self.apply(stamp, Change::Update(row(value))).await
+    }
+
+    async fn delete(&self, stamp: &Stamp) -> suite::Result {
+        self.apply(stamp, Change::Delete(row(0))).await
+    }
+
+    async fn get(&self) -> Option<i64> {
+        let select = "SELECT value, value FROM guarded WHERE id = 1";
+        let mut conn = self.pool.acquire().await.expect("a connection");
+        let row = DB::numbers(&mut conn, select.to_owned(), Default::default()).await;
+        row.expect("readable").and_then(|(value, _)| value)
+    }
+}
+
+/// The one row of the suite.
+pub fn row<DB: Database>(value: i64) -> Row<DB> {
+    DB::row(1, value)
+}
+
+pub fn stamp(token: u64) -> Stamp {
+    let lock = Resource::guarded_by("lock").expect("a name");
+    lock.stamp(Token::new(token))
+}
