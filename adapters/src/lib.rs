@@ -7,6 +7,22 @@
 //! that hands out increasing 64-bit numbers.
 //!
 //! ```
+//! # #[cfg(all(feature = "client", feature = "postgres"))] {
+//! # use std::time::Duration;
+//! # use monolock_adapters::{postgres::{Change, Fence, GuardedTable, Row}};
+//! # async fn example(pool: sqlx::PgPool, fence: Fence, orders: GuardedTable, row: Row) -> Result<(), Box<dyn std::error::Error>> {
+//! let client = monolock_client::Client::new("locks.internal:7070")?;
+//! client.run("nightly-import", Duration::from_secs(2), async |grant| {
+//!     fence.write(&pool, &grant, &orders, &[Change::Update(row)]).await // refused if a newer holder was here
+//! }).await?;
+//! # Ok(())
+//! # }
+//! # }
+//! ```
+//!
+//! A transaction of your own, any statements in it, and a token that came from elsewhere:
+//!
+//! ```
 //! # #[cfg(feature = "sqlite")] {
 //! # use monolock_adapters::{Resource, Token, sqlite::{self, Fence}};
 //! # #[tokio::main(flavor = "current_thread")]
@@ -16,9 +32,9 @@
 //! # sqlx::raw_sql("CREATE TABLE stock (item TEXT, n INTEGER)").execute(&pool).await?;
 //! # Fence::new().install(&pool).await?;
 //! # let (lock_name, token) = ("stock", 42);
-//! let stamp = Resource::guarded_by(lock_name)?.stamp(Token::new(token));
+//! let grant = Resource::guarded_by(lock_name)?.stamp(Token::new(token));
 //! let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
-//! Fence::new().admit(&mut tx, &stamp).await?; // Err(Stale) if a larger token was here
+//! Fence::new().admit(&mut tx, &grant).await?; // Err(Stale) if a larger token was here
 //! sqlx::query("UPDATE stock SET n = n - 1 WHERE item = 'bolt'").execute(&mut *tx).await?;
 //! tx.commit().await?;
 //! # Ok(())
@@ -34,9 +50,10 @@
 //! that says whether anything changed and what to do.
 //!
 //! **One lock guards one resource.** Tokens of two locks say nothing about each other, so they must not meet at one
-//! resource. That is why a [`Resource`] has no name of its own but that of its lock, and why every operation takes a
-//! [`Stamp`]: a resource and a token of its lock together. Whatever holds your lock can be a [`Grant`], and
-//! [`Stamp::of`] makes its stamp.
+//! resource. That is why a [`Resource`] has no name of its own but that of its lock, and why every write takes a
+//! [`Grant`], which names the lock together with the token. The grant is *live*: it is asked before each write, and one
+//! that is over writes nothing. With the feature `client` those of `monolock_client` are grants as they are; a [`Stamp`] is a
+//! lock's name and a token that came by another way.
 //!
 //! A new holder that will not write at once should **claim** first: from then on the resource refuses the old one.
 //!
@@ -55,7 +72,7 @@
 //!
 //! # What none of them can do
 //!
-//! - Tell a stale holder before it writes: the refusal is the news. Stop working on the first [`FenceError::is_stale`].
+//! - Tell a stale holder before it writes: the refusal is the news. Stop working on the first [`FenceError::is_lock_lost`].
 //! - Take back what an old holder wrote *before* the new one claimed or wrote. That was accepted in order.
 //! - Help if tokens do not increase. A lock service that loses its state and starts again at 1 locks everybody out until
 //!   it is past the largest number seen: safe, and loud.

@@ -1,18 +1,18 @@
-//! MySQL 8.0.29 or later, and MariaDB 10.3 or later; tables must be InnoDB's. The tests run against MariaDB.
+//! MySQL 8.0.29 or later, and MariaDB 10.3 or later; tables must be InnoDB's. **Tested on MariaDB 10.11 only**: Oracle's MySQL is
+//! written for by its manual, and has not been run.
 //!
 //! ```no_run
 //! use monolock_adapters::mysql::{Change, Fence, GuardedTable, Row, TableName};
-//! use monolock_adapters::{Resource, Token};
+//! use monolock_adapters::Grant;
 //!
-//! # async fn pay(pool: sqlx::MySqlPool, token: Token) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn pay(pool: sqlx::MySqlPool, grant: &dyn Grant) -> Result<(), Box<dyn std::error::Error>> {
 //! let fence = Fence::new();
 //! fence.install(&pool).await?;
 //! let orders = GuardedTable::new(TableName::new("orders")?, &["id"])?;
 //! orders.install_trigger(&pool).await?;
 //!
-//! let stamp = Resource::guarded_by("orders")?.stamp(token);
 //! let row = Row::new().set("id", 7_i64).set("state", "paid");
-//! fence.write(&pool, &stamp, &orders, &[Change::Update(row)]).await?;
+//! fence.write(&pool, grant, &orders, &[Change::Update(row)]).await?;
 //! # Ok(())
 //! # }
 //! ```

@@ -2,17 +2,16 @@
 //!
 //! ```no_run
 //! use monolock_adapters::postgres::{Change, Fence, GuardedTable, Row, TableName};
-//! use monolock_adapters::{FenceError, Resource, Stamp, Token};
+//! use monolock_adapters::{FenceError, Grant};
 //!
-//! # async fn pay(pool: sqlx::PgPool, token: Token) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn pay(pool: sqlx::PgPool, grant: &dyn Grant) -> Result<(), Box<dyn std::error::Error>> {
 //! let fence = Fence::new();
 //! fence.install(&pool).await?;
 //! let orders = GuardedTable::new(TableName::in_schema("shop", "orders")?, &["id"])?;
 //! orders.install_trigger(&pool).await?;
 //!
-//! let stamp = Resource::guarded_by("orders")?.stamp(token);
 //! let row = Row::new().set("id", 7_i64).set("state", "paid");
-//! match fence.write(&pool, &stamp, &orders, &[Change::Update(row)]).await {
+//! match fence.write(&pool, grant, &orders, &[Change::Update(row)]).await {
 //!     Ok(()) => println!("paid"),
 //!     Err(FenceError::Stale { highest, .. }) => println!("the lock is lost: {highest} was here"),
 //!     Err(other) => return Err(other.into()),
@@ -24,10 +23,10 @@
 //! In a transaction of your own, at any isolation level:
 //!
 //! ```no_run
-//! # use monolock_adapters::{postgres::Fence, Stamp, FenceError};
-//! # async fn pay(pool: sqlx::PgPool, fence: Fence, stamp: Stamp) -> Result<(), FenceError> {
+//! # use monolock_adapters::{postgres::Fence, FenceError, Grant};
+//! # async fn pay(pool: sqlx::PgPool, fence: Fence, grant: &dyn Grant) -> Result<(), FenceError> {
 //! let mut tx = pool.begin().await?;
-//! fence.admit(&mut tx, &stamp).await?;
+//! fence.admit(&mut tx, grant).await?;
 //! sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 3").execute(&mut *tx).await?;
 //! tx.commit().await?;
 //! # Ok(())

@@ -2,14 +2,13 @@
 //!
 //! ```no_run
 //! use monolock_adapters::s3::Objects;
-//! use monolock_adapters::{FenceError, Resource, Token};
+//! use monolock_adapters::{FenceError, Grant};
 //!
-//! # async fn publish(client: aws_sdk_s3::Client, token: Token) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn publish(client: aws_sdk_s3::Client, grant: &dyn Grant) -> Result<(), Box<dyn std::error::Error>> {
 //! let objects = Objects::new(client, "reports");
 //! objects.self_test("self-test/").await?; // once: refuses an endpoint that only pretends to check conditions
 //!
-//! let stamp = Resource::guarded_by("nightly/report")?.stamp(token);
-//! match objects.put(&stamp, "latest.csv", "a;b\n1;2\n").await {
+//! match objects.put(grant, "latest.csv", "a;b\n1;2\n").await {
 //!     Ok(()) => println!("written"),
 //!     Err(FenceError::Stale { highest, .. }) => println!("the lock is lost: {highest} was here"),
 //!     Err(other) => return Err(other.into()),
