@@ -8,7 +8,7 @@ TARGET    := $(or $(CARGO_TARGET_DIR),target)
 WORKSPACE := --workspace --all-features --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test build setup lint fmt clippy docs rules fuzz clean-test
+.PHONY: help demo example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz clean-test
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -16,6 +16,16 @@ help: ## Show this list
 demo: ## Show a takeover live: a pair, two workers, a stale write refused (no root, no Docker, no database)
 	$(CARGO) build --locked --bins -p monolock-failover -p monolock-examples
 	@$(TARGET)/debug/pair_demo
+
+example-postgres: ## Show PostgreSQL rows that refuse a stale writer (needs PostgreSQL's programs)
+	$(CARGO) run --locked -p monolock-examples --bin postgres_rows
+
+example-s3: ## Show an S3 object that refuses a stale writer (installs an S3 server below target/)
+	@[ -n "$$MONOLOCK_EXAMPLE_S3" ] || integration-tests/setup --python
+	$(CARGO) run --locked -p monolock-examples --features s3 --bin s3_object
+
+example-axum: ## Show an HTTP service that refuses a stale client
+	$(CARGO) run --locked -p monolock-examples --features axum --bin axum_service
 
 test: setup build ## Run every test with real servers; installs missing Debian packages where it may
 	MONOLOCK_SERVER_BIN=$(abspath $(TARGET))/debug/monolock-server $(CARGO) test $(WORKSPACE) --no-fail-fast

@@ -13,12 +13,13 @@ use axum::extract::{Extension, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use common::redis::RedisServer;
+use common::suite::assert_stale;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use monolock_adapters::max_seen::{MaxSeen, Memory, Redis};
-use monolock_adapters::tower::{CarryToken, FenceLayer, GrpcRefusals, Guarding};
+use monolock_adapters::tower::{CarryToken, FenceLayer, GrpcRefusals, Guarding, check_answer};
 use monolock_adapters::{Resource, Retry, Stamp, Token};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Notify};
@@ -44,6 +45,8 @@ async fn each_request_gets_the_answer_of_the_table() {
     let stale = send(address, post("42")).await;
     assert_eq!(stale.status(), StatusCode::CONFLICT);
     assert_eq!(stale.headers()["fencing-token-highest"], "43");
+    let printer = Resource::guarded_by("device/printer").expect("a name");
+    assert_stale(check_answer(&stale, &printer.stamp(Token::new(42))), 42, 43);
     assert_eq!(
         body(stale).await,
         "{\"error\":\"the fencing token is stale: 43 was seen; the lock is lost\",\"highest\":43}\n"

@@ -9,6 +9,9 @@
 //! | [`ledger`] | the guarded row and the history of its writes, in SQLite or PostgreSQL |
 //! | [`takeover`] | the story: crash, takeover, stale write, return, handover, and the claims about it |
 //!
+//! The smaller examples show one kind of resource each, in the part that a program would copy: `postgres_rows`,
+//! `s3_object` (feature `s3`) and `axum_service` (feature `axum`). What they share is the [`stage`].
+//!
 //! ```
 //! use monolock_examples::ledger::Database;
 //!
@@ -19,5 +22,6 @@
 
 pub mod ledger;
 pub mod pair;
+pub mod stage;
 pub mod takeover;
 pub mod worker;

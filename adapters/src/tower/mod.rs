@@ -50,7 +50,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use monolock_protocol::Token;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -281,6 +281,23 @@ fn insert(headers: &mut HeaderMap, grant: &dyn Grant) -> Result<(), FenceError> 
     let token = grant.stamp()?.token().get();
     headers.insert(FENCING_TOKEN, HeaderValue::from(token));
     Ok(())
+}
+
+/// What the fence of a service has answered to a request that carried this stamp, told as every other backend tells it. Any
+/// other answer, good or bad, is the service's own business, and passes.
+///
+/// # Errors
+///
+/// [`FenceError::Stale`] for a 409 with [`FENCING_TOKEN_HIGHEST`].
+pub fn check_answer<B>(answer: &Response<B>, stamp: &Stamp) -> Result<(), FenceError> {
+    let highest = answer.headers().get(FENCING_TOKEN_HIGHEST).and_then(parse);
+    match highest {
+        Some(highest) if answer.status() == StatusCode::CONFLICT => Err(FenceError::Stale {
+            stamp: stamp.clone(),
+            highest,
+        }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 #[cfg(test)]
