@@ -236,6 +236,36 @@ fn the_page_fits_a_phone_and_follows_the_colour_scheme() {
     assert_ne!(backgrounds[0], backgrounds[1], "light and dark");
 }
 
+/// A pair after a takeover, as a node tells it, with markup where a text may come from elsewhere.
+fn a_pair() -> serde_json::Value {
+    let clock = json!({
+        "verdict": "suspect", "reason": "suspect: the clock is 3600.000 s ahead, give or take 0.011 s",
+        "offset_us": -3_600_000_000i64, "error_us": 11_000, "steps": 1,
+        "servers": [
+            {"server": "ntp1:123", "measured": {"offset_us": -3_600_000_123i64, "error_us": 11_000, "age_ms": 2_500}},
+            {"server": "ntp2:123", "problem": "nothing listens there"},
+        ],
+        "peer": {"offset_us": 1_500, "error_us": 200, "age_ms": 900},
+        "kernel": {"synchronised": false, "max_error_us": 16_000_000},
+    });
+    let step = |step, at_ms, took_ms| {
+        json!({"time": "2026-01-02T03:04:05.678Z", "node": "b", "timeline": 3, "at_ms": at_ms, "step": step,
+            "term": 8, "basis": "crash", "took_ms": took_ms, "detail": "<img src=x>"})
+    };
+    let status = json!({
+        "node": "b", "role": "active", "term": 8, "floor": 1_883_379_718_946_816u64,
+        "last_token": 1_883_379_718_946_817u64, "ready_for_handover": false, "authority_left_ms": 2_400,
+        "clock": clock, "version": "0.1.0",
+        "witness": {"kind": "postgres", "answered_ms_ago": 300, "last_swap_us": 2_345, "problem": "no answer in time"},
+        "name": {"addresses": ["192.0.2.11"], "term": 8, "pending": true, "problem": "not shown as published by 192.0.2.53:53"},
+        "timeline": [step("suspected", 0, json!(null)), step("became_active", 15, json!(9)), step("novel_step", 2_015, json!(null))],
+    });
+    json!({"node": "b", "nodes": [
+        {"node": "a", "address": "192.0.2.10:7073", "error": "nothing listens at the peer's address"},
+        {"node": "b", "address": "192.0.2.11:7073", "status": status},
+    ]})
+}
+
 #[test]
 fn a_pair_is_shown_where_there_is_one() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -244,9 +274,8 @@ fn a_pair_is_shown_where_there_is_one() {
         admin_listen: Some("127.0.0.1:0".to_owned()),
         ..Config::default()
     };
-    let pair = json!({"node": "a", "peer": {"node": "b", "role": "standby"}, "role": "active"});
     let routes = ExtraRoutes {
-        admin: Router::new().route("/api/pair", get(move || async move { Json(pair) })),
+        admin: Router::new().route("/api/pair", get(|| async { Json(a_pair()) })),
         ..ExtraRoutes::default()
     };
     let server = runtime
@@ -254,9 +283,73 @@ fn a_pair_is_shown_where_there_is_one() {
         .expect("it starts");
     let browser = Browser::start(Screen::default());
     browser.open(server.handle().admin_addr().expect("on"));
-    let terms = "[...document.querySelectorAll('#pair:not([hidden]) dd')].map((what) => what.textContent)";
-    browser.wait_for(terms, &json!(["a", "nodebrolestandby", "b", "standby", "active"]));
+    let shown = |of: &str| {
+        format!(
+            "[...document.querySelectorAll('#pair:not([hidden]) {of}')].map((shown) => shown.textContent)"
+        )
+    };
+    browser.wait_for(&shown(".role"), &json!(["no answer", "active"]));
+    for (of, text) in [
+        (".node:nth-child(1) .why", "nothing listens"),
+        (".node:nth-child(2) .where", "192.0.2.11:7073, this one, v0.1.0"),
+        (".node:nth-child(2) .floor-time", "2026-"),
+        (
+            ".node:nth-child(2) .authority",
+            "2 s without a renewal; last token 1883379718946817",
+        ),
+        (
+            ".node:nth-child(2) .witness",
+            "postgres: answered 300 ms ago, last swap 2.35 ms; then: no answer in time",
+        ),
+        (
+            ".node:nth-child(2) .service-name",
+            "192.0.2.11 since term 8; not everywhere yet: not shown",
+        ),
+        (".node:nth-child(2) .clock", "3600.000 s ahead"),
+        (
+            ".node details li:nth-child(1)",
+            "ntp1:123: 3600.000 s ahead ± 11 ms, 2 s ago",
+        ),
+        (
+            ".node details li:nth-child(2)",
+            "ntp2:123: not heard; nothing listens there",
+        ),
+        (
+            ".node details li:nth-child(3)",
+            "the peer: 1.50 ms behind ± 0.20 ms",
+        ),
+        (
+            ".node details li:nth-child(4)",
+            "the kernel: not synchronised, at most 16.000 s wrong",
+        ),
+        (".timeline h3", "Node b became active in term 8, by crash"),
+    ] {
+        browser.wait_for_text(of, text);
+    }
+    browser.wait_for(&shown(".took"), &json!(["0 ms", "9 ms", "2000 ms"]));
+    browser.wait_for(
+        &shown(".step"),
+        &json!(["the peer is suspected", "the gate is open", "novel step"]),
+    );
+    let bars = "[...document.querySelectorAll('.timeline rect')].map((bar) => [bar.getAttribute('x'), bar.getAttribute('width')])";
+    browser.wait_for(
+        bars,
+        &json!([["0.00", "0.40"], ["0.30", "0.45"], ["0.74", "99.26"]]),
+    );
+    let states = "['witness', 'service-name', 'clock'].map((of) => document.querySelector('.node:nth-child(2) .' + of).dataset.state)";
+    browser.wait_for(states, &json!(["bad", "bad", "bad"]));
+    assert_eq!(browser.eval("document.querySelectorAll('img').length"), 0);
     browser.screenshot("pair");
     drop(browser);
+
+    let phone = Browser::start(Screen {
+        phone: true,
+        dark: true,
+    });
+    phone.open(server.handle().admin_addr().expect("on"));
+    phone.wait_for(&shown(".role"), &json!(["no answer", "active"]));
+    phone.wait_for("document.documentElement.scrollWidth <= innerWidth", &json!(true));
+    phone.screenshot("pair-phone");
+    drop(phone);
     runtime.block_on(server.shutdown());
 }

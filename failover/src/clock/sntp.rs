@@ -1,6 +1,5 @@
 //! One question to one time server.
 
-use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::OnceLock;
@@ -156,15 +155,13 @@ impl Socket {
 }
 
 impl NtpUdpSocket for Socket {
-    fn send_to(&self, bytes: &[u8], _: SocketAddr) -> impl Future<Output = sntpc::Result<usize>> {
-        async move { self.socket.send(bytes).await.map_err(|error| self.note(error)) }
+    async fn send_to(&self, bytes: &[u8], _: SocketAddr) -> sntpc::Result<usize> {
+        self.socket.send(bytes).await.map_err(|error| self.note(error))
     }
 
-    fn recv_from(&self, bytes: &mut [u8]) -> impl Future<Output = sntpc::Result<(usize, SocketAddr)>> {
-        async move {
-            let count = self.socket.recv(bytes).await.map_err(|error| self.note(error))?;
-            Ok((count, self.server))
-        }
+    async fn recv_from(&self, bytes: &mut [u8]) -> sntpc::Result<(usize, SocketAddr)> {
+        let count = self.socket.recv(bytes).await.map_err(|error| self.note(error))?;
+        Ok((count, self.server))
     }
 }
 

@@ -178,8 +178,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = timer.sleep_until(due) => {
-                    // A takeover that is due may begin at the wall clock, as it is now.
-                    self.look_at_clock();
+                    self.look_at_clock_to_begin_at();
                     self.watchdog.handle_timeout(boot_now());
                 }
                 () = stop.cancelled(), if !asked_to_stop => {
@@ -245,6 +244,13 @@ impl Driver {
         verdict
     }
 
+    /// Whatever happens to a node that knows no floor may begin the first term, at the wall clock as it is then.
+    fn look_at_clock_to_begin_at(&mut self) {
+        if self.watchdog.known_state().floor == Token::ZERO {
+            self.look_at_clock();
+        }
+    }
+
     fn begin_stop(&mut self) {
         self.stopping = true;
         // Not being active is no obstacle to stopping.
@@ -279,6 +285,7 @@ impl Driver {
     }
 
     fn handle_input(&mut self, input: Input) {
+        self.look_at_clock_to_begin_at();
         let now = boot_now();
         match input {
             Input::Reading { op, record } => self.watchdog.handle_reading(op, record, now),
@@ -347,6 +354,7 @@ impl Driver {
     }
 
     fn handle_call(&mut self, call: PeerCall) {
+        self.look_at_clock_to_begin_at();
         let now = boot_now();
         match call {
             PeerCall::Status { from, reply } => {

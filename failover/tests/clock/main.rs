@@ -6,6 +6,7 @@
 mod chrony;
 #[path = "../common/fake_time.rs"]
 mod fake_time;
+#[path = "../common/node.rs"]
 mod node;
 mod nodes;
 mod servers;

@@ -26,7 +26,6 @@ const lockRows = new Map();
 let last = null;
 let polling = null;
 let timer = 0;
-let pairIsKnown = true;
 let outcomeTimer = 0;
 
 start();
@@ -69,9 +68,9 @@ async function poll() {
       ask("api/metrics", own.signal),
       ask(`api/locks${query}`, own.signal),
     ]);
-    const pair = await askForPair(own.signal);
     if (own !== polling) return;
-    showAll({ info, metrics, locks, pair, pattern, at: performance.now() });
+    showAll({ info, metrics, locks, pattern, at: performance.now() });
+    refreshPair();
   } catch (error) {
     if (own !== polling) return;
     showLost(error);
@@ -86,14 +85,6 @@ async function ask(path, signal) {
   const answer = await fetch(path, { signal, cache: "no-store" });
   if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
   return answer.json();
-}
-
-/** A server without a pair has nothing at this path, and is not asked again until it comes back from being away. */
-async function askForPair(signal) {
-  if (!pairIsKnown) return null;
-  const answer = await fetch("api/pair", { signal, cache: "no-store" });
-  pairIsKnown = answer.status !== 404;
-  return answer.ok ? answer.json() : null;
 }
 
 async function change(method, path) {
@@ -119,13 +110,12 @@ function showAll(now) {
   if (wasLost) say(restarted ? "The server is back, restarted." : "The server is back.");
   showServer(now.info);
   showFigures(now, restarted || wasLost ? null : before);
-  showPair(now.pair);
   showLocks(now);
   tick();
 }
 
 function showLost(error) {
-  pairIsKnown = true;
+  forgetPair();
   const why = error.name === "TypeError" || error.name === "AbortError" ? "" : ` (${error.message})`;
   document.body.dataset.connection = "lost";
   const since = last ? "What is shown is old." : "";
@@ -177,31 +167,6 @@ function line(history, peak) {
     pen = "L";
   });
   return path;
-}
-
-function showPair(pair) {
-  element("pair").hidden = pair === null;
-  const text = JSON.stringify(pair);
-  if (pair !== null && text !== element("pair-body").dataset.shown) {
-    element("pair-body").dataset.shown = text;
-    element("pair-body").replaceChildren(asList(pair));
-  }
-}
-
-/** Any JSON object as a list of terms, nested ones within. */
-function asList(object) {
-  const list = document.createElement("dl");
-  for (const [key, value] of Object.entries(object)) {
-    const entry = document.createElement("div");
-    const term = document.createElement("dt");
-    const what = document.createElement("dd");
-    term.textContent = key.replaceAll("_", " ");
-    if (value !== null && typeof value === "object") what.append(asList(value));
-    else what.textContent = value ?? "–";
-    entry.append(term, what);
-    list.append(entry);
-  }
-  return list;
 }
 
 function showLocks({ locks, pattern }) {

@@ -47,7 +47,7 @@ fn source(text: &str) -> String {
 
 const DOCUMENT: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+const SCRIPT: &str = concat!(include_str!("page.js"), include_str!("pair.js"));
 
 #[cfg(test)]
 mod tests {

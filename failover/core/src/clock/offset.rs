@@ -66,19 +66,24 @@ impl ClockOffset {
     }
 }
 
-/// As people say it: `3600.000 s ahead`.
+/// As people say it: `12.5 ms behind`, `3600.000 s ahead`.
 impl fmt::Display for ClockOffset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let side = if self.0 < 0 { "ahead" } else { "behind" };
-        write!(f, "{} {side}", InSeconds(self.size()))
+        write!(f, "{} {side}", Legible(self.size()))
     }
 }
 
-/// A duration in seconds with milliseconds.
-pub(super) struct InSeconds(pub(super) Duration);
+/// A duration for people: in milliseconds below a second, in seconds above.
+pub(super) struct Legible(pub(super) Duration);
 
-impl fmt::Display for InSeconds {
+impl fmt::Display for Legible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3} s", self.0.as_secs_f64())
+        let seconds = self.0.as_secs_f64();
+        if seconds < 1.0 {
+            write!(f, "{:.1} ms", seconds * 1e3)
+        } else {
+            write!(f, "{seconds:.3} s")
+        }
     }
 }

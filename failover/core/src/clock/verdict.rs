@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::offset::{ClockOffset, InSeconds};
+use super::offset::{ClockOffset, Legible};
 
 /// What to think of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Synced { offset, error } => {
-                write!(f, "synced: {offset}, give or take {}", InSeconds(*error))
+                write!(f, "synced: {offset}, give or take {}", Legible(*error))
             }
             Self::Suspect(suspicion) => write!(f, "suspect: {suspicion}"),
             Self::Unknown(uncertainty) => write!(f, "unknown: {uncertainty}"),
@@ -138,11 +138,11 @@ impl fmt::Display for Suspicion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Off { offset, error } => {
-                write!(f, "the clock is {offset}, give or take {}", InSeconds(*error))
+                write!(f, "the clock is {offset}, give or take {}", Legible(*error))
             }
             Self::Stepped { by } => {
                 let direction = if by.as_nanos() < 0 { "back" } else { "forward" };
-                let size = InSeconds(by.size());
+                let size = Legible(by.size());
                 write!(
                     f,
                     "the clock was set {direction} by {size} and has not been compared since"
@@ -155,7 +155,7 @@ impl fmt::Display for Suspicion {
             Self::OffPeer { offset, error } => write!(
                 f,
                 "too few time servers answer, and the clock is {offset} of the peer's, give or take {}",
-                InSeconds(*error)
+                Legible(*error)
             ),
         }
     }
@@ -175,7 +175,7 @@ impl fmt::Display for Uncertainty {
                 write!(
                     f,
                     "the clock seems {offset}, but that may be wrong by {}",
-                    InSeconds(*error)
+                    Legible(*error)
                 )
             }
         }
