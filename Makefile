@@ -8,7 +8,7 @@ TARGET    := $(or $(CARGO_TARGET_DIR),target)
 WORKSPACE := --workspace --all-features --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz clean-test
+.PHONY: help demo example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz bench clean-test
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -60,6 +60,12 @@ fuzz: ## Fuzz every target for FUZZ_SECONDS each (needs cargo-fuzz and a nightly
 		$(CARGO) +nightly fuzz run $$name fuzz/corpus/$$name fuzz/seeds/$$name -- \
 			-max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
+
+BENCH_SECONDS ?= 7
+
+bench: setup ## Measure against the machine's limit, Redis, PostgreSQL and etcd, BENCH_SECONDS each; prints Markdown
+	$(CARGO) build --release --locked -p monolock-server -p monolock-benchmarks
+	@$(TARGET)/release/monolock-bench --seconds $(BENCH_SECONDS)
 
 clean-test: ## Remove what the tests left outside cargo's own files: tools, images, containers
 	@integration-tests/setup --clean

@@ -43,7 +43,12 @@ impl LockServer {
 }
 
 /// The address in a line with `address=`.
-fn listening_address(line: &str) -> SocketAddr {
+///
+/// # Panics
+///
+/// When there is none.
+#[must_use]
+pub fn listening_address(line: &str) -> SocketAddr {
     let value = line
         .split("address=")
         .nth(1)
