@@ -13,7 +13,7 @@ use monolock_failover::core::NodeId;
 use monolock_protocol::{BootInstant, WallTime};
 
 use crate::ledger::{Database, Ledger};
-use crate::pair::Pair;
+use crate::pair::{self, Pair};
 use crate::worker::Event;
 
 mod report;
@@ -59,7 +59,7 @@ pub async fn run(options: &Options, say: &mut (dyn FnMut(&str) + Send)) -> Resul
         options.ttl,
         options.witness.as_deref(),
     )?;
-    let client = pair.client()?;
+    let client = pair::client(&pair)?;
     let workers = Workers::new(options.worker.clone(), database, options.lease);
     let mut story = Story {
         options,

@@ -284,6 +284,15 @@ impl NodeArgs {
     pub fn check_link(&self) -> Result<(NodeId, LinkConfig), SettingError> {
         Ok((check::which_node(self)?, check::link(self)?))
     }
+
+    /// Checks only what tells where locks are served: by this node, and by the other one.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingError`] names the first setting that cannot be used.
+    pub fn check_locks(&self) -> Result<(PeerAddress, PeerAddress), SettingError> {
+        check::locks(self)
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //! | [`journal`] | what happened, step by step |
 //! | [`metrics`] | what a dashboard is told |
 //! | [`operator`] | the questions of `status` and `handover` |
+//! | [`drill`] | a rehearsal of failures, on a pair of its own |
 //!
 //! # Example
 //!
@@ -38,6 +39,7 @@
 pub mod clock;
 pub mod config;
 pub mod dns;
+pub mod drill;
 pub mod hooks;
 pub mod journal;
 pub mod metrics;

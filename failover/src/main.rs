@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use monolock_failover::config::{Cli, Command};
+use monolock_failover::drill;
 use monolock_failover::node::Node;
 use monolock_failover::operator::{PairStatus, hand_over};
 use monolock_server::config::explain_usage;
@@ -66,6 +67,7 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
             }
             Ok(ExitCode::SUCCESS)
         }
+        Command::Drill(args) => runtime.block_on(drill::command::run(&args, &cli.node)),
     }
 }
 

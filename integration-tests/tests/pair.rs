@@ -88,7 +88,7 @@ impl Fixture {
     }
 
     fn role(&self, node: NodeId) -> Option<Role> {
-        let status = self.runtime.block_on(self.pair.status()).expect("asked");
+        let status = self.runtime.block_on(self.pair.status());
         let report = status.nodes.into_iter().find(|report| report.node == node)?;
         report.status.map(|status| status.role)
     }

@@ -21,7 +21,7 @@ async fn two_thousand_holders_come_back_after_a_crash_each_with_a_larger_token()
     let program = binaries::path("monolock-failover");
     let mut pair = Pair::start(&program, folder.path(), TTL, None).expect("the pair starts");
     let (active, _) = pair.wait_until_healthy().await.expect("healthy");
-    let client = pair.client().expect("a client");
+    let client = monolock_examples::pair::client(&pair).expect("a client");
     let all_hold = Arc::new(Barrier::new(CLAIMS + 1));
     let came_back = Arc::new(Mutex::new(Vec::new()));
     let holders: Vec<_> = (0..CLAIMS)

@@ -2,6 +2,8 @@
 
 use monolock_server::ServerArgs;
 
+use crate::drill::DrillArgs;
+
 /// One node of an active/standby pair of lock servers.
 ///
 /// A flag wins over its environment variable, that over the default; an empty value counts as unset. Give both nodes the
@@ -38,6 +40,18 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Rehearse failures on a pair of its own, and measure them
+    ///
+    /// Starts two nodes of this program on loopback with files in a temporary folder, breaks them in one way after the other
+    /// while test clients hold one lock and ask for others, and reports how long nobody was granted a free lock, whether two
+    /// clients ever believed to hold one lock, and whether a token ever went back. Nothing of a real pair is touched, and
+    /// nothing is left behind.
+    ///
+    /// With --live the real pair, as its settings name it, is asked to hand over instead.
+    ///
+    /// Exit code 0: every promise held. 1: the drill could not be carried out, or a scenario that was asked for by name could
+    /// not be run. 2: wrong arguments. 4: a promise was broken, or service did not come back. 130: interrupted.
+    Drill(DrillArgs),
 }
 
 /// The settings as they are given: text, an empty one counts as unset.

@@ -12,8 +12,8 @@ use monolock_server::config::{given, positive_duration};
 #[cfg(feature = "postgres")]
 use super::HiddenText;
 use super::value::{
-    addresses, listen_address, named_ip, named_port, peer_address, peer_address_or_port, required,
-    secret_text, word,
+    addresses, listen_address, named_ip, named_port, peer_address, peer_address_or_port, reachable,
+    required, secret_text, word,
 };
 use super::{
     ClockConfig, DnsConfig, FollowMode, HookConfig, LinkConfig, NameService, NodeArgs, NodeConfig,
@@ -101,6 +101,17 @@ fn secret(args: &NodeArgs) -> Result<Option<PeerSecret>, SettingError> {
         PeerSecret::new(&text).map_err(|error| SettingError::new(setting, error.to_string()))
     };
     given.map(parse).transpose()
+}
+
+/// Where this node serves locks, and where the peer does.
+pub(super) fn locks(args: &NodeArgs) -> Result<(PeerAddress, PeerAddress), SettingError> {
+    let listen = args.server.clone().check()?.listen;
+    let setting = "MONOLOCK_LISTEN_ADDRESS";
+    let own = match listen_address(setting, &listen) {
+        Ok(address) => reachable(address).into(),
+        Err(_) => peer_address(setting, &listen)?,
+    };
+    Ok((own, peer_lock(args, &link(args)?.peer, &listen)?))
 }
 
 /// The peer's lock protocol: as given, else beside its peer link, on the port that this node uses itself.
