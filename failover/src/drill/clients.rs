@@ -26,14 +26,15 @@ pub(super) struct ClientPlan {
     pub(super) lease: Lease,
     /// Between two attempts at a free lock: how finely a gap is measured.
     pub(super) pause: Duration,
-    /// How many want the held lock.
-    pub(super) holders: usize,
+    /// For each client that wants the held lock, the nodes that it asks in turn.
+    pub(super) holders: Vec<Vec<NodeId>>,
 }
 
 /// Running clients. Dropping them ends them, and with their connections their claims.
 #[derive(Debug)]
 pub(super) struct Clients {
     seen: watch::Sender<History>,
+    lease: Lease,
     _tasks: JoinSet<()>,
 }
 
@@ -45,10 +46,14 @@ impl Clients {
         for node in [NodeId::A, NodeId::B] {
             tasks.spawn(ask_for_free_locks(node, plan.clone(), seen.clone()));
         }
-        for _ in 0..plan.holders {
-            tasks.spawn(hold(plan.clone(), seen.clone()));
+        for nodes in &plan.holders {
+            tasks.spawn(hold(nodes.clone(), plan.clone(), seen.clone()));
         }
-        Self { seen, _tasks: tasks }
+        Self {
+            seen,
+            lease: plan.lease,
+            _tasks: tasks,
+        }
     }
 
     /// Forgets what was seen, except what must be remembered.
@@ -81,26 +86,39 @@ impl Clients {
 
     /// Waits for the first grants of the next term, of a free lock and of the held one; `is_next` tells its answers.
     pub(super) async fn measure(&self, within: Duration, is_next: impl Fn(&Answer) -> bool) -> Run {
-        let first_of =
-            |history: &History, kind| history.first(|answer| answer.kind == kind && is_next(answer));
-        let free = self.wait(within, |history| {
-            let first = first_of(history, AnswerKind::FreeLock)?;
-            Some((first, history.last_before(&first)?))
-        });
-        let Some((first, last)) = free.await else {
+        let first_of = |kind| {
+            let is_next = &is_next;
+            move |history: &History| history.first(|answer| answer.kind == kind && is_next(answer))
+        };
+        let Some(free) = self.wait(within, first_of(AnswerKind::FreeLock)).await else {
             return Run::with_problem(format!("nobody granted a free lock within {within:?}"));
         };
-        let held = self
-            .wait(within, |history| first_of(history, AnswerKind::HeldLock))
-            .await;
-        let since = |answer: &Answer| answer.received.saturating_duration_since(last);
+        let held = self.wait(within, first_of(AnswerKind::HeldLock)).await;
+        let history = self.seen.borrow();
+        let last = history.last(|answer| !is_next(answer));
+        let since = |answer: &Answer| {
+            answer
+                .received
+                .saturating_duration_since(last.unwrap_or(answer.received))
+        };
+        let early = held.and_then(|held| self.early_grant(&held, history.last_sign_of_a_holder(&is_next)?));
         let missing = || format!("the held lock was not granted again within {within:?}");
         Run {
-            gap: Some(since(&first)),
+            gap: Some(since(&free)),
             held: held.as_ref().map(since),
+            violations: early.into_iter().collect(),
             problem: held.is_none().then(missing),
             ..Run::default()
         }
+    }
+
+    /// Whether the held lock was granted again while its last holder might still have believed.
+    fn early_grant(&self, granted: &Answer, last_sign: BootInstant) -> Option<Violation> {
+        let early = (last_sign + self.lease.as_duration()).saturating_duration_since(granted.received);
+        (!early.is_zero()).then(|| Violation::EarlyGrant {
+            token: granted.token,
+            early_ms: u64::try_from(early.as_millis()).unwrap_or(u64::MAX),
+        })
     }
 
     /// Every promise that was broken since the last [`turn`](Self::turn).
@@ -150,15 +168,13 @@ async fn free_lock(server: SocketAddr, lock: &LockName, lease: Lease) -> io::Res
 }
 
 /// Claims the held lock at one node after the other, and holds it as long as it is confirmed.
-async fn hold(plan: ClientPlan, seen: watch::Sender<History>) {
+async fn hold(nodes: Vec<NodeId>, plan: ClientPlan, seen: watch::Sender<History>) {
     let lock = lock_name(&format!("{}/held", plan.prefix));
-    let mut node = NodeId::A;
-    loop {
+    for node in nodes.into_iter().cycle() {
         let opening = Session::open(server_of(&plan.servers, node), &lock, plan.lease);
         if let Ok(Ok(session)) = tokio::time::timeout(plan.lease.as_duration(), opening).await {
             Holder::new(node, session, plan.lease, &seen).run().await;
         }
-        node = node.peer();
         tokio::time::sleep(AFTER_A_LOSS).await;
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{DrillArgs, DrillReport, LivePair, hand_over_live, rehearse};
+use super::{DrillArgs, DrillReport, LivePair, Verdict, hand_over_live, rehearse};
 use crate::config::NodeArgs;
 
 /// A promise was broken, or service did not come back.
@@ -107,11 +107,10 @@ fn print(report: &DrillReport, args: &DrillArgs) -> Result<(), Box<dyn std::erro
 }
 
 fn exit_code(report: &DrillReport, args: &DrillArgs) -> ExitCode {
-    if !report.passed {
-        ExitCode::from(BROKEN)
-    } else if report.has_gaps() && !args.scenario.is_empty() {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
+    match report.verdict() {
+        Verdict::Failed => ExitCode::from(BROKEN),
+        Verdict::Passed if report.has_gaps() && !args.scenario.is_empty() => ExitCode::FAILURE,
+        Verdict::Passed => ExitCode::SUCCESS,
+        Verdict::NotRun => ExitCode::FAILURE,
     }
 }

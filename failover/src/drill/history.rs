@@ -60,6 +60,13 @@ pub enum Violation {
         /// How long both believed it, in milliseconds.
         overlap_ms: u64,
     },
+    /// The lock was granted again before the lease of its last holder had run out: that holder might have believed on.
+    EarlyGrant {
+        /// The token of the new holder.
+        token: Token,
+        /// How much too early, in milliseconds.
+        early_ms: u64,
+    },
     /// A later grant carries no larger token.
     TokenRegression {
         /// The node that granted later.
@@ -125,9 +132,16 @@ impl History {
         self.problems.clear();
     }
 
-    /// Whether some client believes that it holds the lock.
+    /// Whether a client that still believes to hold the lock was confirmed since the last [`turn`](Self::turn).
     pub(super) fn is_held(&self) -> bool {
-        self.beliefs.iter().any(|belief| belief.until.is_none())
+        let confirmed = |token| {
+            self.answers
+                .iter()
+                .any(|answer| answer.kind == AnswerKind::Heartbeat && answer.token == token)
+        };
+        self.beliefs
+            .iter()
+            .any(|belief| belief.until.is_none() && confirmed(belief.token))
     }
 
     /// The first answer to arrive of those that are `wanted`.
@@ -139,10 +153,20 @@ impl History {
             .copied()
     }
 
-    /// When the last answer of the terms before this grant arrived.
-    pub(super) fn last_before(&self, first: &Answer) -> Option<BootInstant> {
-        let earlier = self.answers.iter().filter(|answer| answer.token < first.token);
-        earlier.map(|answer| answer.received).max()
+    /// When the last answer arrived of those that are `wanted`.
+    pub(super) fn last(&self, wanted: impl Fn(&Answer) -> bool) -> Option<BootInstant> {
+        let wanted = self.answers.iter().filter(|answer| wanted(answer));
+        wanted.map(|answer| answer.received).max()
+    }
+
+    /// When the holders of the terms before the next one asked for the last time for what was confirmed: their lease runs
+    /// from then on at the earliest. `is_next` tells the answers of the next term.
+    pub(super) fn last_sign_of_a_holder(&self, is_next: impl Fn(&Answer) -> bool) -> Option<BootInstant> {
+        let held = self
+            .answers
+            .iter()
+            .filter(|answer| answer.kind == AnswerKind::Heartbeat && !is_next(answer));
+        held.map(|answer| answer.asked).max()
     }
 
     /// Every broken promise; beliefs that are still running are counted up to `now`.

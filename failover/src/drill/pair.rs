@@ -1,7 +1,7 @@
 //! A pair of its own: two real nodes on loopback, with real settings, as processes.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -192,6 +192,16 @@ impl Pair {
     /// Sets an environment variable of a node, from its next start on.
     pub fn set(&mut self, node: NodeId, variable: &'static str, value: impl Into<OsString>) {
         self.process(node).settings.insert(variable, value.into());
+    }
+
+    /// The environment variables of a node.
+    pub fn settings(&self, node: NodeId) -> impl Iterator<Item = (&str, &OsStr)> {
+        let process = match node {
+            NodeId::A => &self.a,
+            NodeId::B => &self.b,
+        };
+        let settings = process.settings.iter();
+        settings.map(|(variable, value)| (*variable, value.as_os_str()))
     }
 
     /// Starts one node; its log is appended to `NODE.log`.

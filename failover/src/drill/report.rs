@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use chrono::DateTime;
 use monolock_failover_core::{NodeId, Term};
-use monolock_protocol::WallTime;
+use monolock_protocol::BootInstant;
 use serde::{Serialize, Serializer};
 
 use super::{Scenario, Violation};
@@ -32,8 +31,6 @@ pub struct DrillReport {
     /// The lease of the test clients, in milliseconds.
     #[serde(rename = "lease_ms", serialize_with = "ms")]
     pub lease: Duration,
-    /// Whether every promise held in everything that was run.
-    pub passed: bool,
     /// One for each scenario, in the order in which they were run.
     pub scenarios: Vec<ScenarioReport>,
 }
@@ -56,6 +53,8 @@ pub struct ScenarioReport {
     pub held: Option<Quantiles>,
     /// How often two clients believed at once to hold one lock, or two nodes served at once.
     pub double_grants: usize,
+    /// How often a lock was granted again before the lease of its last holder had run out.
+    pub early_grants: usize,
     /// How often a later grant carried no larger token.
     pub token_regressions: usize,
     /// Each run by itself.
@@ -107,8 +106,9 @@ pub struct Run {
 /// A step of a journal, counted from the fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TimelineStep {
-    /// Milliseconds after the fault.
-    pub after_ms: u64,
+    /// Since the fault, in milliseconds.
+    #[serde(rename = "after_ms", serialize_with = "ms")]
+    pub after: Duration,
     /// The node that took it.
     pub node: NodeId,
     /// Its name.
@@ -139,6 +139,19 @@ pub struct Quantiles {
 }
 
 impl DrillReport {
+    /// How it ended as a whole: one failure fails it, and nothing at all is not passed either.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let any = |verdict| self.scenarios.iter().any(|scenario| scenario.verdict == verdict);
+        if any(Verdict::Failed) {
+            Verdict::Failed
+        } else if any(Verdict::Passed) {
+            Verdict::Passed
+        } else {
+            Verdict::NotRun
+        }
+    }
+
     /// Whether anything was not run.
     #[must_use]
     pub fn has_gaps(&self) -> bool {
@@ -180,6 +193,7 @@ impl ScenarioReport {
             gap: Quantiles::of(runs.iter().filter_map(|run| run.gap)),
             held: Quantiles::of(runs.iter().filter_map(|run| run.held)),
             double_grants: count(Violation::is_double_grant),
+            early_grants: count(Violation::is_early_grant),
             token_regressions: count(Violation::is_token_regression),
             runs,
         }
@@ -236,6 +250,10 @@ impl Violation {
         matches!(self, Self::DoubleGrant { .. } | Self::TwoActive { .. })
     }
 
+    fn is_early_grant(&self) -> bool {
+        matches!(self, Self::EarlyGrant { .. })
+    }
+
     fn is_token_regression(&self) -> bool {
         matches!(self, Self::TokenRegression { .. })
     }
@@ -251,6 +269,11 @@ impl fmt::Display for Violation {
             } => write!(
                 f,
                 "double grant: the holders of tokens {first} and {second} both believed for {overlap_ms} ms to hold the lock"
+            ),
+            Self::EarlyGrant { token, early_ms } => write!(
+                f,
+                "early grant: the held lock was granted with token {token} {early_ms} ms before the lease of its last \
+                 holder had run out"
             ),
             Self::TokenRegression { node, earlier, later } => {
                 write!(
@@ -272,13 +295,11 @@ impl fmt::Display for Violation {
 }
 
 impl TimelineStep {
-    /// A line of a journal, unless it was written before the fault.
-    pub(super) fn since(fault: WallTime, line: JournalLine) -> Option<Self> {
-        let written = DateTime::parse_from_rfc3339(&line.time).ok()?.timestamp_millis();
-        // A journal's times are cut to milliseconds.
-        let fault = i64::try_from(fault.unix_nanos() / 1_000_000).ok()?;
-        Some(Self {
-            after_ms: u64::try_from(written - fault).ok()?,
+    /// A line of a journal, unless it is from before the fault. On the boot clock, which both nodes share with the drill.
+    pub(super) fn since(fault: BootInstant, line: JournalLine) -> Option<Self> {
+        let decided = BootInstant::from_nanos(line.boot_nanos);
+        (decided >= fault).then(|| Self {
+            after: decided.saturating_duration_since(fault),
             node: line.node,
             step: line.step,
             term: line.term,
@@ -332,7 +353,7 @@ pub(super) mod tests {
 
     fn step(after_ms: u64, step: &str) -> TimelineStep {
         TimelineStep {
-            after_ms,
+            after: millis(after_ms),
             node: NodeId::B,
             step: step.into(),
             term: Some(Term(2)),
@@ -370,7 +391,6 @@ pub(super) mod tests {
             witness: Some("file"),
             ttl: Some(millis(1_000)),
             lease: millis(2_000),
-            passed: false,
             scenarios: vec![
                 ScenarioReport::new(Scenario::Kill, vec![good.clone(), good]),
                 ScenarioReport::new(Scenario::Freeze, vec![bad]),
@@ -425,6 +445,7 @@ pub(super) mod tests {
             node: NodeId::B,
             timeline: 1,
             at_ms: 0,
+            boot_nanos: 678_000_000,
             step: "suspected".into(),
             term: None,
             basis: None,
@@ -432,12 +453,11 @@ pub(super) mod tests {
             detail: None,
             lost: 0,
         };
-        let second = DateTime::parse_from_rfc3339("2026-01-02T03:04:05Z").unwrap();
-        let fault = |millis: u64| {
-            let second = u64::try_from(second.timestamp()).unwrap();
-            WallTime::from_unix_nanos(second * 1_000_000_000 + millis * 1_000_000 + 999_999)
+        let after = |fault| {
+            let step = TimelineStep::since(BootInstant::from_millis(fault), line.clone());
+            step.map(|step| step.after)
         };
-        let after = |millis| TimelineStep::since(fault(millis), line.clone()).map(|step| step.after_ms);
-        assert_eq!((after(600), after(678), after(679)), (Some(78), Some(0), None));
+        assert_eq!(after(600), Some(millis(78)));
+        assert_eq!((after(678), after(679)), (Some(Duration::ZERO), None));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use monolock_clock::{boot_now, wall_now};
 use monolock_failover_core::NodeId;
-use monolock_protocol::{BootInstant, Lease, WallTime};
+use monolock_protocol::{BootInstant, Lease};
 
 use super::Scenario;
 use super::clients::{ClientPlan, Clients};
@@ -51,21 +51,6 @@ pub(super) struct Stage {
     patience: Duration,
 }
 
-/// The moment of a fault.
-struct Moment {
-    boot: BootInstant,
-    wall: WallTime,
-}
-
-impl Moment {
-    fn now() -> Self {
-        Self {
-            boot: boot_now(),
-            wall: wall_now(),
-        }
-    }
-}
-
 impl Stage {
     /// Starts a pair with its files in `folder`, and clients that keep asking.
     pub(super) async fn set(scenario: Scenario, plan: &StagePlan, folder: &Path) -> Result<Self, Unplayed> {
@@ -102,7 +87,7 @@ impl Stage {
             prefix: "drill".into(),
             lease: plan.lease,
             pause: Duration::from_millis(2),
-            holders: 2,
+            holders: vec![vec![NodeId::A], vec![NodeId::B], vec![NodeId::A, NodeId::B]],
         });
         let patience = PATIENCE + plan.ttl * 5 + plan.lease.as_duration() * 2;
         let stage = Self {
@@ -129,17 +114,17 @@ impl Stage {
         if let Err(problem) = self.prepare(old).await? {
             return Ok(Run::with_problem(problem));
         }
-        let fault = Moment::now();
+        let fault = boot_now();
         let asked_from = self.break_it(old).await?;
-        let mut run = self.observe(old, fault.boot, asked_from).await;
+        let mut run = self.observe(old, fault, asked_from).await;
         self.repair(old).await?;
         let healthy = self.pair.wait_until_healthy().await;
         self.judge(&mut run, old, healthy.as_ref().map(|(active, _)| *active));
         if let (Scenario::ClockStep, Ok((active, _)), None) = (self.scenario, &healthy, &run.problem) {
             run.problem = self.fall_back(*active).await?.err();
         }
-        run.violations = self.clients.violations();
-        run.timeline = self.timeline(fault.wall)?;
+        run.violations.extend(self.clients.violations());
+        run.timeline = self.timeline(fault)?;
         run.argument = argument_of(&run.timeline);
         Ok(run)
     }
@@ -256,12 +241,8 @@ impl Stage {
         Ok(())
     }
 
-    /// What both nodes wrote down since the fault, in the order of their times.
-    fn timeline(&self, fault: WallTime) -> Result<Vec<TimelineStep>, PairError> {
-        if self.clocks.is_some() {
-            // The times of a journal are those of a clock that was stepped.
-            return Ok(Vec::new());
-        }
+    /// What both nodes wrote down since the fault, in the order in which it was decided.
+    fn timeline(&self, fault: BootInstant) -> Result<Vec<TimelineStep>, PairError> {
         let mut steps = Vec::new();
         for node in [NodeId::A, NodeId::B] {
             let lines = self.pair.journal(node)?;
@@ -271,7 +252,7 @@ impl Stage {
                     .filter_map(|line| TimelineStep::since(fault, line)),
             );
         }
-        steps.sort_by_key(|step| step.after_ms);
+        steps.sort_by_key(|step| step.after);
         Ok(steps)
     }
 }

@@ -11,25 +11,26 @@ pub(super) fn render(report: &DrillReport) -> String {
     push(
         &mut text,
         format_args!(
-            "| scenario | {} | runs | gap p50 / p99 / max (ms) | {held} | double grants | token regressions |",
+            "| scenario | {} | runs | gap p50 / p99 / max (ms) | {held} | double grants | early grants | token regressions |",
             conditions.0
         ),
     );
     push(
         &mut text,
-        format_args!("| --- | --- | --- | --- | --- | --- | --- |"),
+        format_args!("| --- | --- | --- | --- | --- | --- | --- | --- |"),
     );
     for scenario in &report.scenarios {
         push(
             &mut text,
             format_args!(
-                "| {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} |",
                 scenario.scenario,
                 conditions.1,
                 scenario.runs.len(),
                 cell(scenario.gap),
                 cell(scenario.held),
                 scenario.double_grants,
+                scenario.early_grants,
                 scenario.token_regressions
             ),
         );
@@ -77,8 +78,8 @@ fn push_timeline(text: &mut String, scenario: &ScenarioReport, conditions: &str)
         push(
             text,
             format_args!(
-                "| {} | {} | `{}` | {} | {took} |",
-                step.after_ms,
+                "| {:.1} | {} | `{}` | {} | {took} |",
+                in_ms(step.after),
                 step.node,
                 step.step,
                 step.argument.as_deref().unwrap_or_default()
@@ -106,18 +107,18 @@ mod tests {
     fn figures_come_with_the_timeline_of_a_typical_run() {
         let text = report().to_markdown();
         let expected = "\
-| scenario | ttl, lease, witness | runs | gap p50 / p99 / max (ms) | held lock p50 / p99 / max (ms) | double grants | token regressions |
-| --- | --- | --- | --- | --- | --- | --- |
-| kill | 1s, 2s, file | 2 | 31.0 / 31.0 / 31.0 | 2010.0 / 2010.0 / 2010.0 | 0 | 0 |
-| freeze | 1s, 2s, file | 1 | 1100.0 / 1100.0 / 1100.0 | - | 1 | 1 |
-| clock-step | 1s, 2s, file | 0 | - | - | 0 | 0 |
+| scenario | ttl, lease, witness | runs | gap p50 / p99 / max (ms) | held lock p50 / p99 / max (ms) | double grants | early grants | token regressions |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+| kill | 1s, 2s, file | 2 | 31.0 / 31.0 / 31.0 | 2010.0 / 2010.0 / 2010.0 | 0 | 0 | 0 |
+| freeze | 1s, 2s, file | 1 | 1100.0 / 1100.0 / 1100.0 | - | 1 | 0 | 1 |
+| clock-step | 1s, 2s, file | 0 | - | - | 0 | 0 | 0 |
 
 Timeline of a typical run of `kill` (1s, 2s, file; gap 31.0 ms):
 
 | ms after the fault | node | step | argument | took (ms) |
 | --- | --- | --- | --- | --- |
-| 3 | b | `death_proven` | crash | 4 |
-| 15 | b | `became_active` | crash | 4 |
+| 3.0 | b | `death_proven` | crash | 4 |
+| 15.0 | b | `became_active` | crash | 4 |
 ";
         assert_eq!(text, expected);
     }

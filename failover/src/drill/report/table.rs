@@ -12,10 +12,10 @@ pub(super) fn write(report: &DrillReport, f: &mut fmt::Formatter<'_>) -> fmt::Re
         .filter(|scenario| scenario.verdict != Verdict::NotRun);
     writeln!(
         f,
-        "{:<15}{:>5}{:>11}{:>9}{:>9}{:>13}{:>8}{:>13}  {:<10}result",
-        "scenario", "runs", "gap p50", "p99", "max", "held p50", "double", "regressions", "argument"
+        "{:<15}{:>5}{:>11}{:>9}{:>9}{:>13}{:>8}{:>7}{:>13}  {:<17}result",
+        "scenario", "runs", "gap p50", "p99", "max", "held p50", "double", "early", "regressions", "argument"
     )?;
-    writeln!(f, "{}", "-".repeat(101))?;
+    writeln!(f, "{}", "-".repeat(115))?;
     for scenario in ran {
         write_row(scenario, f)?;
     }
@@ -24,10 +24,10 @@ pub(super) fn write(report: &DrillReport, f: &mut fmt::Formatter<'_>) -> fmt::Re
     for scenario in &report.scenarios {
         write_notes(scenario, f)?;
     }
-    let verdict = if report.passed {
-        "every promise held"
-    } else {
-        "A PROMISE WAS BROKEN"
+    let verdict = match report.verdict() {
+        Verdict::Passed => "every promise held",
+        Verdict::Failed => "A PROMISE WAS BROKEN",
+        Verdict::NotRun => "nothing was run",
     };
     write!(f, "\n{verdict}")
 }
@@ -41,7 +41,7 @@ fn write_row(scenario: &ScenarioReport, f: &mut fmt::Formatter<'_>) -> fmt::Resu
     };
     writeln!(
         f,
-        "{:<15}{:>5}{:>11}{:>9}{:>9}{:>13}{:>8}{:>13}  {:<10}{result}",
+        "{:<15}{:>5}{:>11}{:>9}{:>9}{:>13}{:>8}{:>7}{:>13}  {:<17}{result}",
         scenario.scenario,
         scenario.runs.len(),
         gap(|gap| gap.p50),
@@ -49,6 +49,7 @@ fn write_row(scenario: &ScenarioReport, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         gap(|gap| gap.max),
         cell(scenario.held.map(|held| held.p50)),
         scenario.double_grants,
+        scenario.early_grants,
         scenario.token_regressions,
         scenario.arguments(),
     )
@@ -61,7 +62,8 @@ fn cell(duration: Option<Duration>) -> String {
 fn write_legend(report: &DrillReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
-        "gap: milliseconds without a grant of a free lock; held: until the lock that was held was granted again"
+        "gap: milliseconds without a grant of a free lock; held: until the lock that was held was granted again;\n\
+         double: holders or nodes that stood where one may; early: grants within the lease of the last holder"
     )?;
     write!(f, "leases of {:?}", report.lease)?;
     if let Some(ttl) = report.ttl {
@@ -97,12 +99,13 @@ mod tests {
     fn the_table_is_aligned_and_says_what_failed() {
         let text = report().to_string();
         let expected = "\
-scenario        runs    gap p50      p99      max     held p50  double  regressions  argument  result
------------------------------------------------------------------------------------------------------
-kill               2       31.0     31.0     31.0       2010.0       0            0  crash     ok
-freeze             1     1100.0   1100.0   1100.0            -       1            1            FAILED
+scenario        runs    gap p50      p99      max     held p50  double  early  regressions  argument         result
+-----------------------------------------------------------------------------------------------------------------
+kill               2       31.0     31.0     31.0       2010.0       0      0            0  crash            ok
+freeze             1     1100.0   1100.0   1100.0            -       1      0            1                   FAILED
 
-gap: milliseconds without a grant of a free lock; held: until the lock that was held was granted again
+gap: milliseconds without a grant of a free lock; held: until the lock that was held was granted again;
+double: holders or nodes that stood where one may; early: grants within the lease of the last holder
 leases of 2s, an authority period of 1s, a witness of kind file
 freeze, run 1: double grant: the holders of tokens 5 and 6 both believed for 700 ms to hold the lock
 freeze, run 1: token regression: node b granted token 6 after token 7
