@@ -8,7 +8,7 @@ TARGET    := $(or $(CARGO_TARGET_DIR),target)
 WORKSPACE := --workspace --all-features --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz bench clean-test
+.PHONY: help demo takeover-figures example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz bench clean-test
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -26,6 +26,15 @@ example-s3: ## Show an S3 object that refuses a stale writer (installs an S3 ser
 
 example-axum: ## Show an HTTP service that refuses a stale client
 	$(CARGO) run --locked -p monolock-examples --features axum --bin axum_service
+
+FIGURE_RUNS ?= 50
+
+takeover-figures: ## Measure takeovers of a release build, FIGURE_RUNS each, as Markdown on stdout (about a quarter of an hour)
+	$(CARGO) build --release --locked --bin monolock-failover -p monolock-failover
+	@$(TARGET)/release/monolock-failover drill --markdown --runs $(FIGURE_RUNS) --ttl 3s \
+		--scenario kill freeze handover
+	@echo
+	@$(TARGET)/release/monolock-failover drill --markdown --runs $(FIGURE_RUNS) --ttl 1s --scenario freeze
 
 test: setup build ## Run every test with real servers; installs missing Debian packages where it may
 	MONOLOCK_SERVER_BIN=$(abspath $(TARGET))/debug/monolock-server $(CARGO) test $(WORKSPACE) --no-fail-fast

@@ -12,8 +12,8 @@ use monolock_server::config::{given, positive_duration};
 #[cfg(feature = "postgres")]
 use super::HiddenText;
 use super::value::{
-    addresses, listen_address, named_ip, named_port, peer_address, peer_address_or_port, reachable,
-    required, secret_text, word,
+    addresses, listen_address, named_ip, named_port, peer_address, peer_address_or_port, reachable, required,
+    secret_text, word,
 };
 use super::{
     ClockConfig, DnsConfig, FollowMode, HookConfig, LinkConfig, NameService, NodeArgs, NodeConfig,

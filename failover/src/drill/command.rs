@@ -61,6 +61,9 @@ async fn drill_live(
 ) -> Result<Option<DrillReport>, Box<dyn std::error::Error>> {
     let (which, link) = node.check_link()?;
     let (own_locks, peer_locks) = node.check_locks()?;
+    if node.server.clone().check()?.tls.is_some() {
+        return Err("MONOLOCK_TLS_CERT: the drill's test clients speak no TLS: use `handover`, and measure with your own".into());
+    }
     let pair = LivePair {
         node: which,
         link,

@@ -349,10 +349,12 @@ mod tests {
         history.believes(Token::new(6), at(90));
         assert_eq!(history.violations(at(100)), []);
         let first = history.first(|answer| answer.node == B).unwrap();
-        assert_eq!(
-            (first.received, history.last_before(&first)),
-            (at(60), Some(at(10)))
-        );
+        assert_eq!(first.received, at(60));
+        assert_eq!(history.last(|answer| answer.node == A), Some(at(10)));
+        let last_sign = history.last_sign_of_a_holder(|answer| answer.node == B);
+        assert_eq!(last_sign, Some(at(8)));
+        assert!(!history.is_held(), "the new holder was not confirmed yet");
+        history.answered(answer(B, Heartbeat, 6, 95, 96));
         assert!(history.is_held());
     }
 
