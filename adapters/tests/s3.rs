@@ -6,13 +6,14 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::ministack::{BUCKET, MiniStack, client_at};
 use common::objects::{self, OneObject, stamp};
 use common::proxy::{Fault, Gate, Proxy};
 use common::suite::{self, assert_stale};
 use monolock_adapters::s3::{Layout, Objects, SelfTestError};
-use monolock_adapters::{FenceError, Token};
+use monolock_adapters::{FenceError, Retry, Token};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conforms_in_both_layouts() {
@@ -191,6 +192,73 @@ async fn a_lost_answer_that_was_written_over_is_unknown() {
     read.open();
     let result = writer.await.expect("no panic");
     assert!(matches!(result, Err(FenceError::Unknown { .. })), "{result:?}");
+}
+
+/// What an endpoint can answer to a write besides success; the proxy answers in its place, so nothing is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_status_is_taken_for_what_it_is() {
+    let server = MiniStack::start().await;
+    let (fast, slow, proxy) = fast_and_slow(&server).await;
+    fast.put(&stamp(1), "k", "x").await.expect("the first token");
+    let passing = [
+        "409 Conflict/ConditionalRequestConflict",
+        "412 Precondition Failed/PreconditionFailed",
+        "404 Not Found/NoSuchKey",
+        "500 Internal Server Error/InternalError",
+        "503 Slow Down/SlowDown",
+    ];
+    for (token, answer) in (2..).zip(passing) {
+        proxy.once("PUT /", refusal(answer));
+        slow.put(&stamp(token), "k", answer).await.expect(answer);
+        assert!(proxy.is_spent());
+        let found = fast.get("k").await.expect("readable").expect("present");
+        assert_eq!(found.payload, answer, "tried again");
+    }
+
+    let retry = Retry::new(3, Duration::from_millis(1), Duration::from_millis(1));
+    let slow = slow.with_retry(retry);
+    let always = async |answer| {
+        proxy.clear();
+        proxy.always_after(0, "PUT /", refusal(answer));
+        slow.put(&stamp(10), "k", "never").await
+    };
+    for answer in &passing[..3] {
+        let result = always(answer).await;
+        assert!(
+            matches!(result, Err(FenceError::Conflict { attempts: 3, .. })),
+            "{answer}: {result:?}"
+        );
+    }
+    for answer in &passing[3..] {
+        let result = always(answer).await;
+        assert!(
+            matches!(result, Err(FenceError::Unknown { .. })),
+            "{answer}: {result:?}"
+        );
+    }
+    for answer in [
+        "403 Forbidden/AccessDenied",
+        "404 Not Found/NoSuchBucket",
+        "400 Bad Request/EntityTooLarge",
+    ] {
+        let result = always(answer).await;
+        assert!(
+            matches!(result, Err(FenceError::Backend(_))),
+            "{answer}: {result:?}"
+        );
+    }
+    let found = fast.get("k").await.expect("readable").expect("present");
+    assert_eq!(found.payload, passing[4], "none of these wrote");
+}
+
+/// A status with its reason, and S3's own code.
+fn refusal(answer: &str) -> Fault {
+    let (status, code) = answer.split_once('/').expect("both");
+    let body = format!("<Error><Code>{code}</Code><Message>by the test</Message></Error>");
+    Fault::Answer(format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/xml\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    ))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

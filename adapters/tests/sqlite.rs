@@ -18,7 +18,7 @@ use monolock_adapters::{FenceError, Resource, Token};
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn conforms() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    suite::run(create(&dir.path().join("suite.db")).await, 60, common::seed()).await;
+    suite::run(create(&dir.path().join("suite.db")).await, 130, common::seed()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

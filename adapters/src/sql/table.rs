@@ -89,7 +89,8 @@ impl<DB: Backend> GuardedTable<DB> {
 
     /// The statements that create the enforcing trigger: from then on the database itself refuses to replace a row's
     /// token by a smaller one, or to take it away, whoever asks. A plain statement that leaves the token alone still
-    /// passes, and so does a plain `DELETE`, which names no token.
+    /// passes, and so does a plain `DELETE`, which names no token, and an `INSERT` after it: the trigger knows the rows that are
+    /// there. The [`Fence`](super::Fence) remembers the token of a deleted row.
     #[must_use]
     pub fn trigger_ddl(&self) -> Ddl {
         Ddl::trigger(&self.table, &self.key, &self.token, DB::DIALECT)

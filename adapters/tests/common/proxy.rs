@@ -1,6 +1,8 @@
-//! A proxy between a client and a server that loses an answer, holds a request back, or changes it.
+//! A proxy between a client and a server that loses an answer, holds a request back, changes it, or answers itself. It
+//! counts the round trips.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,6 +22,8 @@ pub enum Fault {
     Hold(Arc<Gate>),
     /// The server gets other bytes instead.
     Replace(&'static str),
+    /// The server never gets it; the client is answered with this, and the connection ends.
+    Answer(String),
 }
 
 /// Where a held request waits.
@@ -55,6 +59,7 @@ type Rules = Arc<Mutex<Vec<Rule>>>;
 pub struct Proxy {
     port: u16,
     rules: Rules,
+    round_trips: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -65,13 +70,19 @@ impl Proxy {
             .await
             .expect("some port is free");
         let port = listener.local_addr().expect("bound").port();
-        let rules = Rules::default();
+        let (rules, round_trips) = (Rules::default(), Arc::default());
         let task = tokio::spawn(accept(
             listener,
             (Ipv4Addr::LOCALHOST, server).into(),
             rules.clone(),
+            Arc::clone(&round_trips),
         ));
-        Self { port, rules, task }
+        Self {
+            port,
+            rules,
+            round_trips,
+            task,
+        }
     }
 
     pub fn port(&self) -> u16 {
@@ -100,6 +111,11 @@ impl Proxy {
         self.rules.lock().expect("no panic").clear();
     }
 
+    /// How often a client has sent something after an answer, on all connections so far.
+    pub fn round_trips(&self) -> usize {
+        self.round_trips.load(Ordering::SeqCst)
+    }
+
     /// True when each single fault has happened.
     pub fn is_spent(&self) -> bool {
         self.rules.lock().expect("no panic").iter().all(|rule| !rule.once)
@@ -122,9 +138,9 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, rules: Rules) {
+async fn accept(listener: TcpListener, server: SocketAddr, rules: Rules, round_trips: Arc<AtomicUsize>) {
     while let Ok((client, _)) = listener.accept().await {
-        let rules = rules.clone();
+        let (rules, round_trips) = (rules.clone(), round_trips.clone());
         tokio::spawn(async move {
             // Without the server the client sees its connection end.
             let Ok(server) = TcpStream::connect(server).await else {
@@ -132,27 +148,56 @@ async fn accept(listener: TcpListener, server: SocketAddr, rules: Rules) {
             };
             let (from_client, to_client) = client.into_split();
             let (from_server, to_server) = server.into_split();
-            let lose = Arc::new(Notify::new());
-            let answers = tokio::spawn(pass_answers(from_server, to_client, lose.clone()));
-            pass_requests(from_client, to_server, rules, lose).await;
+            let turn = Arc::new(Turn {
+                answered: AtomicBool::new(true),
+                ..Turn::default()
+            });
+            let answers = tokio::spawn(pass_answers(from_server, to_client, turn.clone()));
+            pass_requests(from_client, to_server, rules, &turn, &round_trips).await;
             drop(answers.await);
         });
     }
 }
 
-async fn pass_requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, rules: Rules, lose: Arc<Notify>) {
+/// What the two directions of a connection tell each other.
+#[derive(Default)]
+struct Turn {
+    /// The last bytes came from the server.
+    answered: AtomicBool,
+    lose: Notify,
+    answer: Mutex<String>,
+    answer_instead: Notify,
+}
+
+async fn pass_requests(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    rules: Rules,
+    turn: &Turn,
+    round_trips: &AtomicUsize,
+) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        if turn.answered.swap(false, Ordering::SeqCst) {
+            round_trips.fetch_add(1, Ordering::SeqCst);
+        }
         let mut bytes = buffer[..n].to_vec();
         for fault in faults_for(&rules, &bytes) {
             match fault {
-                (_, Fault::LoseAnswer) => lose.notify_one(),
+                (_, Fault::LoseAnswer) => turn.lose.notify_one(),
                 (_, Fault::Cut) => return,
                 (_, Fault::Hold(gate)) => {
                     gate.reached.notify_one();
                     gate.open.notified().await;
                 }
                 (at, Fault::Replace(by)) => bytes[at..at + by.len()].copy_from_slice(by.as_bytes()),
+                (_, Fault::Answer(answer)) => {
+                    *turn.answer.lock().expect("no panic") = answer;
+                    turn.answer_instead.notify_one();
+                    // What is left of the request, up to the end of the connection.
+                    while let Ok(1..) = from.read(&mut buffer).await {}
+                    return;
+                }
             }
         }
         if to.write_all(&bytes).await.is_err() {
@@ -180,15 +225,22 @@ fn faults_for(rules: &Rules, bytes: &[u8]) -> Vec<(usize, Fault)> {
     found
 }
 
-async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, lose: Arc<Notify>) {
+async fn pass_answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, turn: Arc<Turn>) {
     let mut buffer = vec![0; 64 << 10];
     let mut losing = false;
     loop {
         tokio::select! {
             biased;
-            () = lose.notified(), if !losing => losing = true,
+            () = turn.lose.notified(), if !losing => losing = true,
+            () = turn.answer_instead.notified() => {
+                let answer = std::mem::take(&mut *turn.answer.lock().expect("no panic"));
+                // An error means that the client has gone already.
+                drop(to.write_all(answer.as_bytes()).await);
+                return;
+            }
             read = from.read(&mut buffer) => {
                 let Ok(n @ 1..) = read else { return };
+                turn.answered.store(true, Ordering::SeqCst);
                 // The answer is here, so the server has done what it was asked.
                 if losing || to.write_all(&buffer[..n]).await.is_err() {
                     return;

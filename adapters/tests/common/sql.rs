@@ -44,7 +44,7 @@ pub async fn create<S: SqlServer>(server: &S) -> Rows<S::DB> {
 
 pub async fn conforms<S: SqlServer>() {
     let server = S::start().await;
-    suite::run(create(&server).await, 100, super::seed()).await;
+    suite::run(create(&server).await, 130, super::seed()).await;
 }
 
 pub async fn a_writer_paused_anywhere_is_never_accepted_late<S: SqlServer>() {

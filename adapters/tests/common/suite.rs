@@ -49,7 +49,8 @@ impl<S: MaxSeen> Writer for Seen<S> {
 
 const WRITERS: usize = 16;
 
-/// Runs everything against a fresh store. The race gives every writer so many rounds, each with a new token.
+/// Runs everything against a fresh store. The race gives every writer so many rounds, each with a new token; with
+/// `MONOLOCK_TEST_ROUNDS=N` it has N times as many.
 pub async fn run<S: Store>(store: S, rounds: usize, seed: u64) {
     let store = Arc::new(store);
     let resource = Resource::guarded_by("suite").expect("a valid name");
@@ -132,6 +133,7 @@ pub async fn race<W: Writer>(
     rounds: usize,
     seed: u64,
 ) -> Token {
+    let rounds = rounds * multiplier();
     let tokens = Arc::new(AtomicU64::new(base));
     let history = Arc::new(History::default());
     let writers: Vec<_> = (0..WRITERS)
@@ -153,6 +155,10 @@ pub async fn race<W: Writer>(
     let refused = store.put(&resource.stamp(Token::new(highest.get() - 1)), 0).await;
     assert_stale(refused, highest.get() - 1, highest.get());
     highest
+}
+
+fn multiplier() -> usize {
+    std::env::var("MONOLOCK_TEST_ROUNDS").map_or(1, |times| times.parse().expect("a number"))
 }
 
 async fn writer_of<W: Writer>(
