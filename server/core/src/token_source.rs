@@ -253,6 +253,13 @@ mod tests {
         );
         source.adopt(at(900_000, 2_000));
         assert_eq!(source.grant(at(901_000, 3_000)), Ok(token(901, 0)));
+        let judged = at(902_000, 4_000);
+        source.adopt(judged);
+        assert_eq!(
+            source.grant(at(9_000_000, 5_000)),
+            Ok(token(903, 0)),
+            "a leap after the reading that was judged"
+        );
     }
 
     #[test]
