@@ -50,8 +50,8 @@ impl Grant {
         }
     }
 
-    /// Until when, on the boot clock, the server cannot have granted the lock to another client: the end of the lease
-    /// while nothing but silence is known, [`BootInstant::ZERO`] once the server or the connection has ended the session.
+    /// Until when, on the boot clock, the server cannot have granted the lock to another client: nine tenths of the lease
+    /// after the last confirmed sign of life while nothing but silence is known and the [`Guard`] is kept (dropping it releases the lock), [`BootInstant::ZERO`] once the server or the connection has ended the session.
     #[must_use]
     pub fn safe_until(&self) -> BootInstant {
         self.live.safe_until()

@@ -14,14 +14,15 @@ use tokio::sync::watch;
 use crate::session::{Lost, Session};
 use crate::sync::lock;
 
-/// Whoever notices first that the claim is over, the background thread or the program asking for its token, closes the
-/// socket on the spot and tells everybody.
+/// Whoever notices first that the claim is over, the background thread or the program asking for its token, tells
+/// everybody, and closes the socket on the spot, but for one case: to a server that was merely silent, closing would be
+/// the release, and the work has until [`Session::safe_until`] to stop. There the holder's guard closes when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) lock: LockName,
     pub(crate) server: SocketAddr,
     session: Mutex<Session>,
-    /// Taken when the claim is over, so that a grant kept around holds no descriptor.
+    /// Taken when it is closed, so that a grant kept around holds no descriptor.
     socket: Mutex<Option<Arc<TcpStream>>>,
     ended: watch::Sender<Option<Lost>>,
 }
@@ -61,6 +62,7 @@ impl Live {
 
     pub(crate) fn release(&self) {
         self.step(Session::release);
+        self.close();
     }
 
     /// See [`Session::safe_until`].
@@ -85,13 +87,21 @@ impl Live {
     }
 
     fn finish(&self, lost: Lost) {
-        let Some(socket) = lock(&self.socket).take() else {
-            return;
-        };
-        // An error means that the connection is gone already.
-        let _ = SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
-        drop(socket);
-        self.ended.send_replace(Some(lost));
+        if !matches!(lost, Lost::HeartbeatTimeout { .. } | Lost::Suspended { .. }) {
+            self.close();
+        }
+        self.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            ended.get_or_insert(lost);
+            first
+        });
+    }
+
+    fn close(&self) {
+        if let Some(socket) = lock(&self.socket).take() {
+            // An error means that the connection is gone already.
+            let _ = SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
+        }
     }
 }
 

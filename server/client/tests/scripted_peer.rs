@@ -128,6 +128,46 @@ async fn a_silent_server_loses_the_claim_and_the_work_is_dropped() {
     peer.finish();
 }
 
+/// Found by the simulation: closing at once released the lock on a server whose answers alone were lost, and the next
+/// client was granted it while the work of the first was still allowed to come to its end.
+#[tokio::test]
+async fn after_silence_the_connection_stays_until_the_work_has_stopped() {
+    let (look, looks) = std::sync::mpsc::channel::<()>();
+    let (seen, sees) = std::sync::mpsc::channel();
+    let peer = Peer::start(move |listener| {
+        let mut conn = listener.accept();
+        conn.expect_acquire();
+        conn.grant(7);
+        for () in looks {
+            seen.send(conn.is_closed()).expect("the test listens");
+        }
+    });
+    let mut is_closed = || {
+        look.send(()).expect("the peer runs");
+        sees.recv().expect("the peer answers")
+    };
+    let guard = patiently(client(&peer).acquire(LOCK, Duration::from_millis(400)))
+        .await
+        .expect("granted");
+    let cause = patiently(guard.lost()).await;
+    assert!(matches!(cause, Lost::HeartbeatTimeout { .. }), "{cause:?}");
+    // Had it been closed, the peer would know within this time.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(
+        !is_closed(),
+        "the lock is released while its holder may still work"
+    );
+    drop(guard);
+    patiently(async {
+        while !is_closed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    drop(look);
+    peer.finish();
+}
+
 #[tokio::test]
 async fn each_way_a_session_ends_has_its_cause() {
     type Script = fn(support::Conn);

@@ -12,14 +12,17 @@ pub enum Rule {
     PushAnswersNothing,
     /// Whoever asks for the token after the deadline gets none, whether or not the timer has fired.
     DeadlineIsCheckedFirst,
+    /// The time that is safe after silence allows for clocks that run apart.
+    SafeTimeCountsClockRates,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 3] = [
+    pub const ALL: [Self; 4] = [
         Self::ConfirmedFromSending,
         Self::PushAnswersNothing,
         Self::DeadlineIsCheckedFirst,
+        Self::SafeTimeCountsClockRates,
     ];
 }
 

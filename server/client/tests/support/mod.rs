@@ -93,6 +93,20 @@ impl Conn {
         }
     }
 
+    /// Whether the client has closed by now, whatever heartbeats it has sent.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut bytes = [0; 512];
+        self.stream.set_nonblocking(true).expect("a socket");
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+
     pub(crate) fn send(&mut self, frame: &ServerFrame) {
         self.send_bytes(&frame.to_bytes());
     }
