@@ -33,6 +33,7 @@ mod world;
 pub use laws::{Breach, Law};
 pub use mutation::{Mutation, Slip};
 pub use plan::Plan;
+pub use random::Rng;
 pub use run::{Outcome, run, story};
 pub use shrink::shrink;
 pub use tally::Tally;

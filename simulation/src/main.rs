@@ -5,7 +5,7 @@
 //! simulation --seeds 500..900         these
 //! simulation --seed 42                one, with its story
 //! simulation --mutation table:FirstInFirstOut [--seeds ..]   until it is caught
-//! simulation --mutations              the table of all mutations
+//! simulation --mutations TEXT         the table of the mutations whose names contain it; all: ""
 //! ```
 
 use std::ops::Range;
@@ -25,8 +25,8 @@ fn main() -> ExitCode {
     };
     // A panic is a finding, told with its seed; its own message would only be in the way.
     std::panic::set_hook(Box::new(|_| {}));
-    if options.all_mutations {
-        return table(options.seeds);
+    if let Some(name_part) = &options.table {
+        return table(options.seeds, name_part);
     }
     if options.tells_story {
         return tell(options.seeds.start, options.mutation);
@@ -34,13 +34,13 @@ fn main() -> ExitCode {
     play(options.seeds, options.mutation)
 }
 
-const USAGE: &str = "usage: simulation [--seed N | --seeds FROM..TO] [--mutation NAME | --mutations]";
+const USAGE: &str = "usage: simulation [--seed N | --seeds FROM..TO] [--mutation NAME | --mutations TEXT]";
 
 struct Options {
     seeds: Range<u64>,
     tells_story: bool,
     mutation: Option<Mutation>,
-    all_mutations: bool,
+    table: Option<String>,
 }
 
 impl Options {
@@ -49,7 +49,7 @@ impl Options {
             seeds: 0..10_000,
             tells_story: false,
             mutation: None,
-            all_mutations: false,
+            table: None,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -61,7 +61,7 @@ impl Options {
                 }
                 "--seeds" => options.seeds = range(&value()?)?,
                 "--mutation" => options.mutation = Some(value()?.parse()?),
-                "--mutations" => options.all_mutations = true,
+                "--mutations" => options.table = Some(value()?),
                 _ => return Err(format!("what is {argument:?}?")),
             }
         }
@@ -150,10 +150,10 @@ fn of(mutation: Option<Mutation>) -> String {
 }
 
 /// For each mutation the first seed that catches it, and by which law.
-fn table(seeds: Range<u64>) -> ExitCode {
+fn table(seeds: Range<u64>, name_part: &str) -> ExitCode {
     let mut missed = 0;
     println!("| mutation | first seed that catches it | law |\n| --- | --- | --- |");
-    for mutation in Mutation::all() {
+    for mutation in Mutation::all().filter(|mutation| mutation.to_string().contains(name_part)) {
         let caught = seeds.clone().find_map(|seed| {
             let breach = run(&Plan::draw(seed), Some(mutation)).breach?;
             Some((seed, breach))

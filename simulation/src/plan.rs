@@ -196,8 +196,10 @@ impl Plan {
         let weather = Weather::draw(&mut rng);
         let longest_calm = rng.pick(&[TTL_US / 2, TTL_US, 2 * TTL_US, 4 * TTL_US]);
         let may_lose_disks = rng.percent(20);
+        let mostly = rng.pick(&Trouble::MOSTLY);
         let mut drawing = Drawing {
             rng,
+            mostly,
             clients: weather.clients,
             may_lose_disks,
             strikes: Vec::new(),
@@ -235,8 +237,36 @@ impl Weather {
     }
 }
 
+/// Several faults that make one trouble together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Siege,
+    SiegeForgotten,
+    CrashUnseen,
+    DoubleEnd,
+    LonelyClient,
+    TwoHandovers,
+}
+
+impl Trouble {
+    /// What happens more often in a seed than anything else.
+    const MOSTLY: [Option<Self>; 10] = [
+        None,
+        None,
+        None,
+        Some(Self::Siege),
+        Some(Self::Siege),
+        Some(Self::SiegeForgotten),
+        Some(Self::CrashUnseen),
+        Some(Self::DoubleEnd),
+        Some(Self::LonelyClient),
+        Some(Self::TwoHandovers),
+    ];
+}
+
 struct Drawing {
     rng: Rng,
+    mostly: Option<Trouble>,
     clients: usize,
     may_lose_disks: bool,
     strikes: Vec<Strike>,
@@ -275,6 +305,11 @@ impl Drawing {
         let node = self.which();
         let length = self.rng.below(4 * TTL_US);
         let client = self.rng.below(self.clients as u64) as usize;
+        if let Some(trouble) = self.mostly
+            && self.rng.percent(60)
+        {
+            return self.several(at, trouble, Which::Active, client);
+        }
         match self.rng.below(32) {
             0..=2 => {
                 let fault = self.end(node);
@@ -324,18 +359,27 @@ impl Drawing {
             }
             16..=17 => self.cut_client(at, client, length),
             18 => self.strike(at, Fault::NamesStale { length }),
-            19..=20 => self.siege(at, node),
-            21 => self.crash_unseen(at, node),
-            22 => self.double_end(at),
-            23 => self.lonely_client(at, client),
-            24 => self.two_handovers(at, client),
-            25..=26 => {
+            19..=20 => {
                 let length = self.rng.between(TTL_US / 5, 4 * TTL_US);
                 self.strike(at, Fault::Burst { length });
             }
-            27..=28 => self.siege(at, Which::Active),
-            29 => self.siege_forgotten(at),
-            _ => self.crash_unseen(at, Which::Active),
+            21..=25 => self.several(at, Trouble::Siege, node, client),
+            26 => self.several(at, Trouble::SiegeForgotten, node, client),
+            27..=28 => self.several(at, Trouble::CrashUnseen, node, client),
+            29 => self.several(at, Trouble::DoubleEnd, node, client),
+            30 => self.several(at, Trouble::LonelyClient, node, client),
+            _ => self.several(at, Trouble::TwoHandovers, node, client),
+        }
+    }
+
+    fn several(&mut self, at: u64, trouble: Trouble, node: Which, client: usize) {
+        match trouble {
+            Trouble::Siege => self.siege(at, node),
+            Trouble::SiegeForgotten => self.siege_forgotten(at),
+            Trouble::CrashUnseen => self.crash_unseen(at, node),
+            Trouble::DoubleEnd => self.double_end(at),
+            Trouble::LonelyClient => self.lonely_client(at, client),
+            Trouble::TwoHandovers => self.two_handovers(at, client),
         }
     }
 
@@ -437,9 +481,9 @@ impl Drawing {
                 },
             );
         }
-        let first = at + self.rng.below(TTL_US / 2);
+        let first = at + self.rng.below(TTL_US / 5);
         self.strike(first, Fault::Handover);
-        let second = first + self.rng.between(TTL_US / 5, 2 * TTL_US);
+        let second = first + self.rng.between(TTL_US / 5, TTL_US);
         self.strike(second, Fault::Handover);
     }
 

@@ -2,13 +2,19 @@
 
 /// A small generator (splitmix64) of its own, so that a seed means the same on every machine and in every release.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
+    /// The numbers of a seed.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
     /// One of the independent streams of a seed.
     pub(crate) fn stream(seed: u64, stream: u64) -> Self {
-        let mut rng =
-            Self(seed.wrapping_mul(0xd134_2543_de82_ef95) ^ stream.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut rng = Self::of_seed(seed);
+        rng.0 ^= stream.wrapping_mul(0x2545_f491_4f6c_dd1d);
         rng.next();
         rng
     }
@@ -21,19 +27,35 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    /// In `0..bound`.
+    ///
+    /// # Panics
+    ///
+    /// When `bound` is zero.
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+    /// In `low..high`.
+    ///
+    /// # Panics
+    ///
+    /// When that is empty.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low)
     }
 
-    pub(crate) fn percent(&mut self, chance: u64) -> bool {
+    /// True so many times in a hundred.
+    pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+    /// One of these.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len() as u64) as usize]
     }
 

@@ -17,7 +17,7 @@ use monolock_failover_core::clock::ClockCheck;
 use monolock_failover_core::{
     Incarnation, NodeId, NodeState, OpId, Record, ReplyId, SwapOutcome, Term, Timing, Watchdog,
 };
-use monolock_protocol::{BootInstant, LockName, Token, WallTime};
+use monolock_protocol::{BootInstant, Lease, LockName, Token, WallTime};
 
 use crate::clock::Clock;
 use crate::laws::{Breach, Checked, Law, Records};
@@ -149,7 +149,10 @@ struct Conn {
     down: Pipe<Segment>,
     client_end: Option<ClientEnd>,
     server_end: Option<ServerEnd>,
+    lease: Option<Lease>,
     granted: Option<(Term, Token)>,
+    /// Its client has lost it to silence, and was told that nobody else holds the lock before then.
+    safe_until: Option<BootInstant>,
     /// Its holder is not promised anything any more.
     excused: bool,
 }
@@ -555,6 +558,7 @@ impl World {
             && let Some(conn) = self.conns.get(&id)
             && conn.client_end.is_none()
             && conn.server_end.is_none()
+            && conn.safe_until.is_none()
         {
             self.conns.remove(&id);
         }

@@ -71,6 +71,15 @@ impl World {
                 continue;
             }
             let now = self.clients[conn.client].clock.boot(self.now);
+            if conn.safe_until.is_some_and(|until| now < until) {
+                return Err((
+                    Law::Exclusion,
+                    format!(
+                        "lock {lock} is granted to session {granted} with token {token} while client {} was told that it is safe after session {id}",
+                        conn.client
+                    ),
+                ));
+            }
             let believes = conn
                 .client_end
                 .as_ref()
@@ -106,9 +115,12 @@ impl World {
             .heard;
         let mut excused = Vec::new();
         for (id, conn) in &self.conns {
-            let (Some((term, token)), Some(end)) = (conn.granted, &conn.client_end) else {
+            let (Some((term, token)), Some(lease)) = (conn.granted, conn.lease) else {
                 continue;
             };
+            if conn.client_end.is_none() && conn.safe_until.is_none() {
+                continue;
+            }
             let lock = &self.locks[conn.lock];
             let held_back = open
                 .grace
@@ -116,7 +128,7 @@ impl World {
                 .get(lock)
                 .copied()
                 .or(open.grace.every_lock_until);
-            let covered = held_back.is_some_and(|until| until >= now + end.lease.as_duration());
+            let covered = held_back.is_some_and(|until| until >= now + lease.as_duration());
             if term == last && !conn.excused && !covered && !heard.contains(&token) {
                 excused.push((*id, token));
             }

@@ -12,7 +12,7 @@ use super::services::Write;
 use super::{Conn, Event, Owner, Segment, World};
 use crate::clock::Clock;
 use crate::laws::{Checked, Law};
-use crate::mutation::Mutation;
+use crate::mutation::{Mutation, Slip};
 use crate::network::{Host, Link, Pipe};
 use crate::plan::{FAULTS_END_US, TTL_US};
 
@@ -59,7 +59,6 @@ enum Standing {
 /// The client's end of a connection.
 pub(super) struct ClientEnd {
     pub(super) session: Session,
-    pub(super) lease: Lease,
     wakes: Option<u64>,
 }
 
@@ -82,6 +81,7 @@ pub(super) enum ClientEvent {
     ConnBroke(u64),
     Work(usize, u64),
     Release(u64),
+    WorkHasStopped(u64),
     SendWrite(Write),
     SendPut(Write),
 }
@@ -152,6 +152,7 @@ impl World {
         for id in mine {
             let conn = self.conns.get_mut(&id).expect("listed");
             let was_open = conn.client_end.take().is_some();
+            conn.safe_until = None;
             if silently {
                 conn.up = Pipe::new();
             } else if was_open {
@@ -191,6 +192,10 @@ impl World {
             }),
             ClientEvent::Work(worker, id) => self.work(client, worker, id),
             ClientEvent::Release(id) => self.release(id),
+            ClientEvent::WorkHasStopped(id) => {
+                self.send_up(id, Segment::Fin);
+                Ok(())
+            }
             ClientEvent::SendWrite(write) => {
                 self.write(write);
                 Ok(())
@@ -302,7 +307,9 @@ impl World {
             down: Pipe::new(),
             client_end: None,
             server_end: Some(ServerEnd::default()),
+            lease: None,
             granted: None,
+            safe_until: None,
             excused: false,
         };
         self.conns.insert(id, conn);
@@ -333,11 +340,8 @@ impl World {
             self.try_next(dial.client, dial.worker);
             return Ok(());
         };
-        conn.client_end = Some(ClientEnd {
-            session,
-            lease,
-            wakes: None,
-        });
+        conn.lease = Some(lease);
+        conn.client_end = Some(ClientEnd { session, wakes: None });
         self.session_acts(id)
     }
 
@@ -433,11 +437,16 @@ impl World {
         if let Lost::ProtocolViolation(violation) = lost {
             return Err((Law::Protocol, format!("session {id}: {violation}")));
         }
-        self.conns.get_mut(&id).expect("it acts").client_end = None;
-        if !matches!(lost, Lost::Closed(Some(_))) {
-            self.send_up(id, Segment::Fin);
-        }
         let standing = self.worker(client, index).standing;
+        let by_silence = matches!(lost, Lost::HeartbeatTimeout { .. } | Lost::Suspended { .. });
+        if by_silence && standing == Standing::Holding(id) {
+            self.stops_work(client, id);
+        } else {
+            self.conns.get_mut(&id).expect("it acts").client_end = None;
+            if !matches!(lost, Lost::Closed(Some(_))) {
+                self.send_up(id, Segment::Fin);
+            }
+        }
         match standing {
             Standing::Holding(of) if of == id => {
                 if lost == Lost::Released {
@@ -458,6 +467,23 @@ impl World {
             | Standing::Holding(_) => {}
         }
         Ok(())
+    }
+
+    /// Closing the connection would release the lock: that waits for as long as the work may take to stop.
+    fn stops_work(&mut self, client: usize, id: u64) {
+        let conn = self.conns.get_mut(&id).expect("it acts");
+        let Some(end) = conn.client_end.take() else { return };
+        let until = end.session.safe_until();
+        conn.safe_until = Some(until);
+        let at = if self.slips(Slip::ClosesBeforeWorkHasStopped) {
+            self.now
+        } else {
+            self.clients[client]
+                .clock
+                .true_time(until, self.now)
+                .max(self.now)
+        };
+        self.push_client(at, client, ClientEvent::WorkHasStopped(id));
     }
 
     fn lost_its_place(&mut self, client: usize, index: usize, lost: &Lost) {

@@ -341,9 +341,7 @@ impl World {
         if opened {
             self.process(node).gate = Some((term, until));
         }
-        if !self.slips(Slip::StreamOutlivesOpening) {
-            self.end_feed(node);
-        }
+        self.end_feed(node);
         self.check_authority()
     }
 

@@ -12,7 +12,6 @@ use monolock_protocol::{BootInstant, Token};
 
 use super::{Event, NodeEvent, Owner, PipeId, World};
 use crate::laws::Checked;
-use crate::mutation::Slip;
 use crate::network::{Host, Link, Pipe};
 use crate::plan::TTL_US;
 
@@ -234,23 +233,16 @@ impl World {
 
     /// The gate is shut for a handover: waits until the standby has heard all, or a bounded time.
     pub(super) fn flush_followers(&mut self, node: NodeId) {
-        let waits = !self.slips(Slip::HandoverWithoutFlush);
         let process = self.process(node);
         process.next_mark += 1;
         let mark = process.next_mark;
         process.flushing = Some(mark);
         match process.feed {
-            Some(id) if waits => {
+            Some(id) => {
                 self.feed_line(id, Line::Mark(mark));
                 self.push_node(self.now + TTL_US / 6, node, NodeEvent::FlushOver(mark));
             }
-            feed => {
-                if feed.is_some() {
-                    let term = self.process(node).handing_over;
-                    self.flushed.insert(term);
-                }
-                self.flush_over(node, mark);
-            }
+            None => self.flush_over(node, mark),
         }
     }
 
@@ -297,7 +289,6 @@ impl World {
             return Ok(());
         }
         let (now, true_now) = (self.boot(node), self.now);
-        let counts_shut = self.slips(Slip::SnapshotOfShutGateCounts);
         let process = self.process(node);
         let follower = &mut process.follower;
         if let Line::Start { life, active } = line {
@@ -319,7 +310,7 @@ impl World {
                 follower.heard.extend(token);
                 process.watchdog.handle_lock_change(change, now);
             }
-            Line::SnapshotEnd(_) if !follower.follows_open_gate && !counts_shut => {}
+            Line::SnapshotEnd(_) if !follower.follows_open_gate => {}
             Line::SnapshotEnd(every_lock) => process.watchdog.handle_snapshot_end(every_lock, now),
             Line::Beat => process.watchdog.handle_stream_beat(now),
             Line::Mark(mark) => self.call(node, Call::Acknowledge(mark)),

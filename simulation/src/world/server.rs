@@ -227,7 +227,7 @@ impl World {
         if conn.server_end.is_none() {
             return Ok(());
         }
-        if conn.granted.is_some() && conn.client_end.is_some() {
+        if conn.granted.is_some() && (conn.client_end.is_some() || conn.safe_until.is_some()) {
             conn.excused = true;
             self.tally.sessions_reset += 1;
             self.tell(Host::Node(node), || {

@@ -1,42 +1,9 @@
 //! What a seed does to the pair, and what may be promised then.
 
 use monolock_failover_core::rules::Rule;
+use monolock_simulation::Rng;
 
 use crate::world::TTL_US;
-
-/// A small generator of its own, so that a seed means the same everywhere.
-#[derive(Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn of_seed(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0xd134_2543_de82_ef95))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low)
-    }
-
-    pub(crate) fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
 
 /// What goes beyond the bounds of the promises, if anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,10 @@ use monolock_failover_core::{
     ReplyId, SwapOutcome, TableReport, Term, Timing, Watchdog,
 };
 use monolock_protocol::{BootInstant, Token};
+use monolock_simulation::Rng;
 
 use crate::monitor::Monitor;
-use crate::weather::{Beyond, Link, Rng, Weather};
+use crate::weather::{Beyond, Link, Weather};
 
 /// One authority period, in microseconds.
 pub(crate) const TTL_US: u64 = 1_000_000;
