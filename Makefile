@@ -59,6 +59,13 @@ docs:
 rules:
 	@.ci/dependency-rules
 
+SIMULATION_SEEDS ?= 0..10000
+
+.PHONY: simulate
+simulate: ## Play SIMULATION_SEEDS of the whole-system simulation on every core
+	$(CARGO) build --release --locked -p monolock-simulation
+	$(TARGET)/release/monolock-simulation --seeds $(SIMULATION_SEEDS)
+
 FUZZ_SECONDS ?= 180
 
 fuzz: ## Fuzz every target for FUZZ_SECONDS each (needs cargo-fuzz and a nightly toolchain)
