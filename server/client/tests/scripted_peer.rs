@@ -142,7 +142,7 @@ async fn after_silence_the_connection_stays_until_the_work_has_stopped() {
             seen.send(conn.is_closed()).expect("the test listens");
         }
     });
-    let mut is_closed = || {
+    let is_closed = || {
         look.send(()).expect("the peer runs");
         sees.recv().expect("the peer answers")
     };
