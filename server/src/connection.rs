@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use monolock_core::{ClaimId, CloseCause};
 use monolock_protocol::frame::{
-    ClientFrame, Decoded, ProtocolViolation, ServerFrame, SessionPhase, decode_client_frame,
+    ClientFrame, Decoded, MAX_CLIENT_FRAME_LEN, ProtocolViolation, ServerFrame, SessionPhase,
+    decode_client_frame,
 };
 use monolock_protocol::{ErrorCode, Lease, LockName};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 
 use crate::server::Shared;
@@ -50,14 +51,14 @@ enum Opening {
 
 /// Waits for the `ACQUIRE` and makes the claim.
 async fn open<S: AsyncRead + Unpin>(stream: &mut S, session: &Arc<Session>, shared: &Shared) -> Opening {
-    let mut received = Vec::new();
+    let mut received = Opened::default();
     let request = tokio::select! {
         biased;
         () = shared.stopping.cancelled() => return Opening::Refused(ServerFrame::error(ErrorCode::ShuttingDown)),
         request = read_acquire(stream, &mut received, shared.io_timeout) => request,
     };
     match request {
-        Ok(Some((lock, lease))) => claim(session, lock, lease, &received, shared),
+        Ok(Some((lock, lease))) => claim(session, lock, lease, received.bytes(), shared),
         Ok(None) => Opening::Gone,
         Err(violation) => Opening::Refused(violation.into()),
     }
@@ -84,27 +85,54 @@ fn claim(session: &Arc<Session>, lock: LockName, lease: Lease, behind: &[u8], sh
     }
 }
 
+/// What came before the claim is made: at most one `ACQUIRE`, or a shorter one and the first heartbeats.
+struct Opened {
+    space: [u8; MAX_CLIENT_FRAME_LEN],
+    taken: usize,
+    filled: usize,
+}
+
+impl Default for Opened {
+    fn default() -> Self {
+        Self {
+            space: [0; MAX_CLIENT_FRAME_LEN],
+            taken: 0,
+            filled: 0,
+        }
+    }
+}
+
+impl Opened {
+    fn bytes(&self) -> &[u8] {
+        &self.space[self.taken..self.filled]
+    }
+
+    /// Whether anything more came.
+    async fn receive_more<S: AsyncRead + Unpin>(&mut self, stream: &mut S) -> bool {
+        let more = stream.read(&mut self.space[self.filled..]).await.unwrap_or(0);
+        self.filled += more;
+        more > 0
+    }
+}
+
 /// The first frame; what came behind it stays in `received`. `None` when the client left or stalled: there is no
 /// error code for that.
 async fn read_acquire<S: AsyncRead + Unpin>(
     stream: &mut S,
-    received: &mut Vec<u8>,
+    received: &mut Opened,
     io_timeout: Duration,
 ) -> Result<Option<(LockName, Lease)>, ProtocolViolation> {
-    if !matches!(
-        timeout(io_timeout, receive_more(stream, received)).await,
-        Ok(true)
-    ) {
+    if !matches!(timeout(io_timeout, received.receive_more(stream)).await, Ok(true)) {
         return Ok(None);
     }
     let rest = async {
         loop {
-            match decode_client_frame(received, SessionPhase::AwaitingAcquire)? {
+            match decode_client_frame(received.bytes(), SessionPhase::AwaitingAcquire)? {
                 Decoded::Frame { frame, consumed } => {
-                    received.drain(..consumed);
+                    received.taken = consumed;
                     return Ok(Some(frame));
                 }
-                Decoded::Incomplete if receive_more(stream, received).await => {}
+                Decoded::Incomplete if received.receive_more(stream).await => {}
                 Decoded::Incomplete => return Ok(None),
             }
         }
@@ -115,17 +143,6 @@ async fn read_acquire<S: AsyncRead + Unpin>(
         Ok(Ok(None)) | Err(_) => Ok(None),
         Ok(Err(violation)) => Err(violation),
     }
-}
-
-/// Whether anything more came.
-async fn receive_more<S: AsyncRead + Unpin>(stream: &mut S, received: &mut Vec<u8>) -> bool {
-    let more = std::future::poll_fn(|cx| {
-        poll_receive(stream, cx, |bytes| {
-            received.extend_from_slice(bytes);
-            !bytes.is_empty()
-        })
-    });
-    more.await.unwrap_or(false)
 }
 
 /// Answers heartbeats and delivers pushes until the claim ends.
@@ -213,6 +230,38 @@ fn poll_receive<S: AsyncRead + Unpin, R>(
 }
 
 async fn send<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    frames: &[u8],
+    io_timeout: Duration,
+) -> Result<(), CloseCause> {
+    let at_once = std::future::poll_fn(|cx| Poll::Ready(write_at_once(stream, cx, frames)));
+    match at_once.await.map_err(|_| CloseCause::Broken)? {
+        Written::Everything => Ok(()),
+        Written::Part(written) => Box::pin(send_slowly(stream, &frames[written..], io_timeout)).await,
+    }
+}
+
+enum Written {
+    Everything,
+    Part(usize),
+}
+
+/// Writes what the connection takes without waiting: as a rule all, and then no timer is needed.
+fn write_at_once<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    cx: &mut Context<'_>,
+    frames: &[u8],
+) -> io::Result<Written> {
+    let Poll::Ready(written) = Pin::new(&mut *stream).poll_write(cx, frames)? else {
+        return Ok(Written::Part(0));
+    };
+    Ok(match Pin::new(stream).poll_flush(cx)? {
+        Poll::Ready(()) if written == frames.len() => Written::Everything,
+        Poll::Ready(()) | Poll::Pending => Written::Part(written),
+    })
+}
+
+async fn send_slowly<S: AsyncWrite + Unpin>(
     stream: &mut S,
     frames: &[u8],
     io_timeout: Duration,

@@ -5,6 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use monolock_protocol::frame::ServerFrame;
+use smallvec::SmallVec;
+
+/// Encoded frames. The usual answer, one `ACQUIRED`, takes no memory of its own.
+pub(crate) type Frames = SmallVec<[u8; 16]>;
 
 /// One connection. Its own task reads the mail; everybody else leaves some and wakes it.
 #[derive(Debug)]
@@ -17,7 +21,7 @@ pub(crate) struct Session {
 
 #[derive(Debug, Default)]
 struct Mailbox {
-    frames: Vec<u8>,
+    frames: Frames,
     end: Option<SessionEnd>,
     waker: Option<Waker>,
 }
@@ -35,7 +39,7 @@ pub(crate) enum SessionEnd {
 #[derive(Debug, Default)]
 pub(crate) struct Mail {
     /// To send, in order.
-    pub(crate) frames: Vec<u8>,
+    pub(crate) frames: Frames,
     /// Then finish like this.
     pub(crate) end: Option<SessionEnd>,
 }
@@ -69,7 +73,7 @@ impl Session {
     pub(crate) fn end_silently(&self) {
         let mut mailbox = self.mailbox();
         if mailbox.end.is_none() {
-            mailbox.frames = Vec::new();
+            mailbox.frames = Frames::new();
             mailbox.end = Some(SessionEnd::Silent);
             mailbox.wake();
         }

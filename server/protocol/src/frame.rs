@@ -230,18 +230,18 @@ impl ServerFrame {
     }
 
     /// Appends the frame. A reason of more than 255 bytes is cut at a character.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut impl Extend<u8>) {
         match self {
-            Self::Waiting => out.push(WAITING),
+            Self::Waiting => out.extend([WAITING]),
             Self::Acquired(token) => {
-                out.push(ACQUIRED);
+                out.extend([ACQUIRED]);
                 out.extend(token.get().to_be_bytes());
             }
             Self::Error { code, reason } => {
                 let reason = &reason[..reason.floor_char_boundary(u8::MAX as usize)];
                 let reason_len = u8::try_from(reason.len()).expect("cut to 255 bytes");
                 out.extend([ERROR, code.as_u8(), reason_len]);
-                out.extend(reason.as_bytes());
+                out.extend(reason.bytes());
             }
         }
     }
