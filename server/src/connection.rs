@@ -155,7 +155,7 @@ where
         if !mail.frames.is_empty()
             && let Err(cause) = send(stream, &mail.frames, shared.io_timeout).await
         {
-            return shared.owner.close(claim, cause);
+            return close(claim, cause, shared).await;
         }
         match mail.end {
             None => {}
@@ -169,9 +169,16 @@ where
                     .owner
                     .received(claim, received.heartbeats, received.violation);
             }
-            Event::Closed => return shared.owner.close(claim, CloseCause::Closed),
-            Event::Broke => return shared.owner.close(claim, CloseCause::Broken),
+            Event::Closed => return close(claim, CloseCause::Closed, shared).await,
+            Event::Broke => return close(claim, CloseCause::Broken, shared).await,
         }
+    }
+}
+
+/// The task of a promoted waiter runs first: its grant need not wait until the system has closed this connection.
+async fn close(claim: ClaimId, cause: CloseCause, shared: &Shared) {
+    if shared.owner.close(claim, cause) {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -183,13 +190,15 @@ enum Event {
 }
 
 async fn next_event<S: AsyncRead + Unpin>(stream: &mut S, session: &Session) -> Event {
-    std::future::poll_fn(|cx| match poll_receive(stream, cx, Received::parse) {
+    let event = std::future::poll_fn(|cx| match poll_receive(stream, cx, Received::parse) {
         Poll::Ready(Ok(Received { bytes: 0, .. })) => Poll::Ready(Event::Closed),
         Poll::Ready(Ok(received)) => Poll::Ready(Event::Received(received)),
         Poll::Ready(Err(_)) => Poll::Ready(Event::Broke),
         Poll::Pending => session.poll_mail(cx).map(|()| Event::Mail),
-    })
-    .await
+    });
+    let event = event.await;
+    session.stay_awake();
+    event
 }
 
 /// What a session with a claim sent: its frames are single bytes, so nothing is ever left over.

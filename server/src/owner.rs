@@ -98,13 +98,14 @@ impl Owner {
         }
     }
 
-    /// A session's task is done with its connection.
-    pub(crate) fn close(&self, claim: ClaimId, cause: CloseCause) {
+    /// A session's task is done with its connection; whether another session was granted a lock for that.
+    pub(crate) fn close(&self, claim: ClaimId, cause: CloseCause) -> bool {
         let mut inner = self.lock();
         let now = now();
         inner.table.handle_close(claim, cause, now);
-        self.carry_out(&mut inner, now);
+        let granted = self.carry_out(&mut inner, now);
         inner.sessions.remove(&claim);
+        granted
     }
 
     /// Any other step.
@@ -201,10 +202,13 @@ impl Owner {
         inner.armed
     }
 
-    fn carry_out(&self, inner: &mut Inner, now: Now) {
+    /// Whether a session was sent its state.
+    fn carry_out(&self, inner: &mut Inner, now: Now) -> bool {
+        let mut sent = false;
         while let Some(action) = inner.table.poll_action() {
             match action {
                 Action::Send { claim, state } => {
+                    sent = true;
                     if let Some(session) = inner.sessions.get(&claim) {
                         session.send(&frame(state));
                     }
@@ -228,6 +232,7 @@ impl Owner {
             inner.armed = inner.table.poll_timeout();
             self.earlier_deadline.notify_one();
         }
+        sent
     }
 
     fn end(&self, session: Option<Arc<Session>>, error: Option<ErrorCode>) {

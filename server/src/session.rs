@@ -85,11 +85,14 @@ impl Session {
         if !mailbox.frames.is_empty() || mailbox.end.is_some() {
             return Poll::Ready(());
         }
-        match &mut mailbox.waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            none => *none = Some(cx.waker().clone()),
-        }
+        mailbox.waker = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// The task is awake, and looks for mail before it sleeps again: whoever leaves some until then need not wake it. The
+    /// answer to its own heartbeat would else make the runtime run it once more, and wake another thread for that.
+    pub(crate) fn stay_awake(&self) {
+        self.mailbox().waker = None;
     }
 
     pub(crate) fn take_mail(&self) -> Mail {
@@ -107,9 +110,9 @@ impl Session {
 }
 
 impl Mailbox {
-    fn wake(&self) {
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
         }
     }
 }
