@@ -8,7 +8,7 @@ use monolock_integration_tests::wait::wait_until;
 use monolock_protocol::Token;
 
 use crate::chrony::Chrony;
-use crate::node::Plan;
+use crate::node::{Node, Plan};
 
 const HOUR: i64 = 3_600;
 /// Far more than a test takes, far less than an hour.
@@ -30,6 +30,14 @@ fn assert_follows_true_time(token: Token) {
         "{}",
         seconds_ahead(token)
     );
+}
+
+/// Until more was reserved, twice at least: whatever the node believes of its clock by now is in what it may grant.
+fn wait_for_renewals(node: &Node) {
+    let reserved = node.status().unwrap().floor.epoch_seconds();
+    node.wait_until("more to be reserved", |status| {
+        status.floor.epoch_seconds() >= reserved + 2
+    });
 }
 
 #[test]
@@ -118,7 +126,7 @@ fn tokens_follow_no_leap_and_rise_through_a_takeover_by_a_standby_with_a_wrong_c
     let leapt = a.wait_for_verdict(VerdictWord::Suspect);
     assert!(leapt.clock.unwrap().steps >= 1);
     tokens.push(a.grant("leapt"));
-    // Even when the clock has been ahead for longer than any tolerance.
+    wait_for_renewals(&a);
     a.wait_until("the servers to say so, too", |status| {
         status
             .clock
@@ -139,6 +147,7 @@ fn tokens_follow_no_leap_and_rise_through_a_takeover_by_a_standby_with_a_wrong_c
             .and_then(|status| status.clock)
             .is_some_and(|clock| clock.steps > suspect.steps)
     });
+    wait_for_renewals(&b);
     tokens.push(b.grant("stepped"));
     assert!(
         tokens.is_sorted_by(|earlier, later| earlier < later),
