@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use monolock_failover_core::NodeId;
+use monolock_protocol::WallTime;
 
 use super::pair::{Pair, PairError};
 use crate::operator::PairStatus;
@@ -64,15 +65,13 @@ impl Step {
         }
     }
 
-    /// Whether the node that the status is of reads this time, to within a few seconds.
-    pub(super) fn is_read_by(self, node: NodeId, status: &PairStatus, wall_nanos: u64) -> bool {
-        let report = status.nodes.iter().find(|report| report.node == node);
-        let Some(read) = report.and_then(|report| report.status.as_ref()) else {
-            return false;
-        };
-        let offset = i128::from(read.wall_nanos) - i128::from(wall_nanos);
+    /// Whether a node reads this time, to within a minute; `None` when it gave no status.
+    pub(super) fn is_read_by(self, node: NodeId, status: &PairStatus, wall: WallTime) -> Option<bool> {
+        let report = status.nodes.iter().find(|report| report.node == node)?;
+        let read = report.status.as_ref()?.wall_nanos;
+        let offset = i128::from(read) - i128::from(wall.unix_nanos());
         let expected = i128::from(self.seconds()) * 1_000_000_000;
-        (offset - expected).unsigned_abs() < TOLERANCE.as_nanos()
+        Some((offset - expected).unsigned_abs() < TOLERANCE.as_nanos())
     }
 }
 

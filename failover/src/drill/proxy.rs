@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -54,9 +55,10 @@ impl Proxy {
 async fn accept(listener: TcpListener, target: String, whole: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {
-        // Without a descriptor to accept with there is nothing to do but to try again; the next one may succeed.
-        if let Ok((client, _)) = listener.accept().await {
-            connections.spawn(join(client, target.clone(), whole.clone()));
+        match listener.accept().await {
+            Ok((client, _)) => drop(connections.spawn(join(client, target.clone(), whole.clone()))),
+            // Without a descriptor to accept with there is nothing to do but to try again.
+            Err(_) => tokio::time::sleep(AFTER_A_FAILURE).await,
         }
         while connections.try_join_next().is_some() {}
     }
@@ -98,10 +100,12 @@ async fn until_whole(whole: &mut watch::Receiver<bool>) {
     let _ = whole.wait_for(|whole| *whole).await;
 }
 
+/// Before the next attempt to accept a connection.
+const AFTER_A_FAILURE: Duration = Duration::from_millis(10);
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     use super::*;
 

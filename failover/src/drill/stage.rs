@@ -115,7 +115,11 @@ impl Stage {
             return Ok(Run::with_problem(problem));
         }
         let fault = boot_now();
-        let asked_from = self.break_it(old).await?;
+        let asked_from = match self.break_it(old).await {
+            Ok(asked_from) => asked_from,
+            Err(PairError::Handover(error)) => return Ok(Run::with_problem(error.to_string())),
+            Err(error) => return Err(error),
+        };
         let mut run = self.observe(old, fault, asked_from).await;
         self.repair(old).await?;
         let healthy = self.pair.wait_until_healthy().await;
@@ -229,16 +233,24 @@ impl Stage {
         let Some(clocks) = &self.clocks else {
             return Ok(());
         };
-        self.pair.wait_until_healthy().await?;
         for step in [Step::Forward, Step::Right] {
             clocks.set(NodeId::A, step)?;
-            let status = self.pair.status().await;
-            if !step.is_read_by(NodeId::A, &status, wall_now().unix_nanos()) {
+            if !self.is_read_by_a(step).await? {
                 let reason = "libfaketime does not reach the clock of this program";
                 return Err(Unplayed::NotHere(reason.into()));
             }
         }
         Ok(())
+    }
+
+    /// Whether node `a` reads the time that it was set to.
+    async fn is_read_by_a(&self, step: Step) -> Result<bool, PairError> {
+        loop {
+            let (_, status) = self.pair.wait_until_healthy().await?;
+            if let Some(reads) = step.is_read_by(NodeId::A, &status, wall_now()) {
+                return Ok(reads);
+            }
+        }
     }
 
     /// What both nodes wrote down since the fault, in the order in which it was decided.
