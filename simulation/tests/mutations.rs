@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use monolock_client_core::rules::Rule as ClientRule;
 use monolock_core::rules::Rule as TableRule;
 use monolock_failover_core::rules::Rule as WatchdogRule;
-use monolock_simulation::{Law, Mutation, Plan, Slip, run};
+use monolock_simulation::{Law, Mutation, Plan, Slip, run, shrink, story};
 
 #[test]
 fn every_mutation_is_caught() {
@@ -56,6 +56,22 @@ fn a_bug_breaks_the_law_that_it_should() {
         let breach = run(&Plan::draw(seed), Some(mutation)).breach;
         assert_eq!(breach.map(|breach| breach.law), Some(law), "{mutation}");
     }
+}
+
+#[test]
+fn a_plan_that_fails_is_made_smaller_and_fails_in_the_same_way() {
+    let mutation = Some(Mutation::Table(TableRule::SnapshotHasGraces));
+    let plan = Plan::draw(368);
+    let smaller = shrink(&plan, mutation);
+    assert!(smaller.strikes.len() < plan.strikes.len());
+    let law = |plan| run(plan, mutation).breach.map(|breach| breach.law);
+    assert_eq!(law(&smaller), law(&plan));
+    let story = story(&smaller, mutation);
+    assert!(
+        story
+            .last()
+            .is_some_and(|line| line.starts_with("exclusion is broken"))
+    );
 }
 
 /// As many are tried for a mutation whose known seed shows nothing.
