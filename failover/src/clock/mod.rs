@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use monolock_clock::both_now;
 use monolock_failover_core::clock::{
-    ClockCheck, ClockLimits, ClockOffset, ClockReading, ClockSample, Verdict,
+    ClockCheck, ClockLimits, ClockOffset, ClockReading, ClockSample, Uncertainty, Verdict,
 };
 use monolock_protocol::{BootInstant, WallTime};
 use tokio::sync::watch;
@@ -37,8 +37,8 @@ struct Known {
     check: ClockCheck,
     /// Why each server gave no answer the last time.
     problems: Vec<Option<SntpFailure>>,
-    /// The last verdict that was logged.
-    logged: Option<&'static str>,
+    /// The last verdict that was logged; the one that every check begins with is not worth a line.
+    logged: &'static str,
 }
 
 /// A reading of both clocks, and what to think of it.
@@ -63,7 +63,7 @@ impl NodeClock {
         let known = Known {
             check: ClockCheck::new(limits),
             problems: vec![None; servers],
-            logged: None,
+            logged: Verdict::Unknown(Uncertainty::NotConfigured).as_str(),
         };
         Self {
             config,
@@ -208,7 +208,7 @@ impl NodeClock {
 impl Known {
     fn log(&mut self, verdict: &Verdict) {
         let word = verdict.as_str();
-        if self.logged.replace(word) == Some(word) {
+        if std::mem::replace(&mut self.logged, word) == word {
             return;
         }
         match verdict {
