@@ -8,7 +8,7 @@ TARGET    := $(or $(CARGO_TARGET_DIR),target)
 WORKSPACE := --workspace --all-features --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help demo takeover-figures example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz bench clean-test
+.PHONY: help demo dist takeover-figures example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz bench clean-test
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -65,6 +65,18 @@ SIMULATION_SEEDS ?= 0..10000
 simulate: ## Play SIMULATION_SEEDS of the whole-system simulation on every core
 	$(CARGO) build --release --locked -p monolock-simulation
 	$(TARGET)/release/monolock-simulation --seeds $(SIMULATION_SEEDS)
+
+DIST := $(TARGET)/dist
+
+dist: ## Build the release programs, with manual pages and shell completions, into target/dist
+	$(CARGO) build --release --locked --bins -p monolock-server -p monolock-client -p monolock-failover
+	install -D -t $(DIST)/bin $(addprefix $(TARGET)/release/,monolock monolock-server monolock-failover)
+	$(DIST)/bin/monolock man --out-dir $(DIST)/share/man/man1
+	install -d $(DIST)/share/bash-completion/completions $(DIST)/share/zsh/site-functions \
+		$(DIST)/share/fish/vendor_completions.d
+	$(DIST)/bin/monolock completions bash > $(DIST)/share/bash-completion/completions/monolock
+	$(DIST)/bin/monolock completions zsh > $(DIST)/share/zsh/site-functions/_monolock
+	$(DIST)/bin/monolock completions fish > $(DIST)/share/fish/vendor_completions.d/monolock.fish
 
 FUZZ_SECONDS ?= 180
 

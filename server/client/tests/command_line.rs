@@ -189,6 +189,14 @@ fn what_cannot_work_has_its_own_exit_code() {
 }
 
 #[test]
+fn servers_are_asked_in_turn() {
+    let server = Server::start();
+    let servers = format!("{},{}", closed_port(), server.address);
+    let result = output(&["run", "a", "--server", &servers, "--", "true"]);
+    assert_eq!(code(result.status), 0, "{result:?}");
+}
+
+#[test]
 fn a_signal_while_waiting_ends_the_wait() {
     let server = Server::start();
     let folder = tempfile::tempdir().expect("a folder");
@@ -353,6 +361,17 @@ fn an_operator_sees_and_ends_what_happens() {
 
     assert_eq!(ask(&["release", "a/b"]), (0, "a/b: released\n".to_owned()));
     assert_eq!(holder.wait(), LOST);
+    for (arguments, result) in [
+        (&["release", "a/b", "--json"][..], "\"released\": false"),
+        (&["kick", "a/b", "127.0.0.1:1", "--json"], "\"kicked\": false"),
+    ] {
+        let (code, json) = ask(arguments);
+        assert_eq!(code, 3);
+        assert!(
+            json.contains(result) && json.contains("\"lock\": \"a/b\""),
+            "{json}"
+        );
+    }
     let idle = looks.map_while(Result::ok).find(|look| look == "{\"locks\":[]}");
     assert!(idle.is_some());
 }

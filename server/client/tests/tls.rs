@@ -3,12 +3,13 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use monolock_client::{AcquireError, Client, ConfigError, ErrorCode, Tls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use support::PATIENCE;
-use support::server::Server;
+use support::server::{Server, without_settings};
 use tempfile::TempDir;
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -119,6 +120,31 @@ async fn a_server_is_trusted_by_its_roots_and_its_name() {
         .expect("trusted by name");
 }
 
+/// The system's roots belong to the whole process: another process has others.
+#[test]
+fn the_systems_roots_are_trusted_where_none_are_named() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = start_server(&authority, &[]);
+    let run = |roots: &Path, more: &[&str]| {
+        let servers = format!("localhost:{}", server.address.port());
+        let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_monolock")));
+        command.args(["run", "a", "--tls", "--server", &servers]);
+        command.args(more).args(["--", "true"]);
+        command.env_remove("SSL_CERT_DIR").env("SSL_CERT_FILE", roots);
+        command.stdin(Stdio::null()).output().expect("it runs")
+    };
+    let trusted = run(&authority.roots(), &[]);
+    assert!(trusted.status.success(), "{trusted:?}");
+    let refused = run(&stranger.roots(), &["--try"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(69), "{said}");
+    assert!(said.contains("the TLS handshake failed"), "{said}");
+    let none = run(&authority.folder.path().join("missing.pem"), &["--try"]);
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert_eq!(none.status.code(), Some(78), "{said}");
+    assert!(said.contains("no usable root certificates"), "{said}");
+}
+
 #[tokio::test]
 async fn a_held_lock_outlives_its_lease_over_tls() {
     let authority = Authority::new();
@@ -181,6 +207,23 @@ async fn a_client_shows_its_certificate_and_reads_it_again_for_each_connection()
         matches!(refused, Err(AcquireError::Refused { .. })),
         "{refused:?}"
     );
+
+    // The command line says the same with its exit code.
+    let servers = format!("localhost:{}", server.address.port());
+    let run = |lock: &str| {
+        let mut command = without_settings(Command::new(env!("CARGO_BIN_EXE_monolock")));
+        command.args(["run", lock, "--server", &servers, "--tls-ca", text(&roots)]);
+        command.args([
+            "--tls-cert",
+            text(&certificate),
+            "--tls-key",
+            text(&key),
+            "--",
+            "true",
+        ]);
+        command.stdin(Stdio::null()).status().expect("it runs").code()
+    };
+    assert_eq!((run("jobs/a"), run("other")), (Some(0), Some(77)));
 }
 
 #[test]

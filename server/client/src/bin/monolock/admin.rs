@@ -1,7 +1,7 @@
 //! The commands that ask a server's admin API.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _, stdout};
+use std::io::{Write as _, stdout};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -15,20 +15,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::args::{AdminArgs, KickArgs, ReleaseArgs, StatusArgs, WatchArgs};
+use crate::args::{AdminArgs, KickArgs, ReleaseArgs, StatusArgs};
 use crate::{Failure, exit};
 
 /// The part of an answer that is shown; `--json` prints all of it.
 #[derive(Debug, Deserialize)]
-struct Lock {
+pub(crate) struct Lock {
     name: String,
     holder: Option<Holder>,
     #[serde(default)]
-    waiters: Vec<Waiter>,
+    pub(crate) waiters: Vec<Waiter>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Holder {
+pub(crate) struct Holder {
     #[serde(default)]
     identity: String,
     remote_addr: String,
@@ -38,7 +38,7 @@ struct Holder {
 }
 
 #[derive(Debug, Deserialize)]
-struct Waiter {
+pub(crate) struct Waiter {
     #[serde(default)]
     identity: String,
     remote_addr: String,
@@ -67,28 +67,6 @@ pub(crate) async fn status(args: StatusArgs) -> Result<u8, Failure> {
         }
         (_, body) if args.json => print(&pretty(&body)).map(|()| 0),
         (_, body) => print(&detail(&parse(body)?)).map(|()| 0),
-    }
-}
-
-pub(crate) async fn watch(args: WatchArgs) -> Result<u8, Failure> {
-    let is_live = stdout().is_terminal() && !args.json;
-    loop {
-        let screen = match list(&args.admin, args.pattern.as_deref()).await {
-            Ok(listing) if args.json => format!("{listing}\n"),
-            Ok(listing) => table(&parse_listing(listing)?),
-            // A server that restarts or hands over is worth watching too.
-            Err(failure) if is_live => format!("{}\n", failure.message),
-            Err(failure) => return Err(failure),
-        };
-        print(&if is_live {
-            format!("{CLEAR_SCREEN}{screen}")
-        } else {
-            screen
-        })?;
-        tokio::select! {
-            () = sleep_until(boot_now() + args.interval) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(0),
-        }
     }
 }
 
@@ -122,7 +100,7 @@ pub(crate) async fn kick(args: KickArgs) -> Result<u8, Failure> {
     Ok(if done { 0 } else { exit::NOT_FOUND })
 }
 
-async fn list(admin: &AdminArgs, pattern: Option<&str>) -> Result<Value, Failure> {
+pub(crate) async fn list(admin: &AdminArgs, pattern: Option<&str>) -> Result<Value, Failure> {
     let query = pattern
         .map(|pattern| format!("?match={}", encode(pattern)))
         .unwrap_or_default();
@@ -184,7 +162,7 @@ async fn exchange(
     Ok((status, body))
 }
 
-fn parse_listing(mut listing: Value) -> Result<Vec<Lock>, Failure> {
+pub(crate) fn parse_listing(mut listing: Value) -> Result<Vec<Lock>, Failure> {
     parse(listing["locks"].take())
 }
 
@@ -197,7 +175,7 @@ fn parse<T: serde::de::DeserializeOwned>(body: Value) -> Result<T, Failure> {
     })
 }
 
-fn table(locks: &[Lock]) -> String {
+pub(crate) fn table(locks: &[Lock]) -> String {
     let header = ["LOCK", "HOLDER", "TOKEN", "SINCE", "LEASE", "WAITERS"].map(str::to_owned);
     let mut rows = vec![header];
     for lock in locks {
@@ -291,7 +269,7 @@ fn pretty(value: &Value) -> String {
 }
 
 /// A reader that has seen enough is no failure.
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let written = stdout()
         .write_all(text.as_bytes())
         .and_then(|()| stdout().flush());
@@ -312,7 +290,6 @@ const PATH_SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server with a million waiters has something to tell.
 const MAX_ANSWER: usize = 1 << 30;
-const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
 #[cfg(test)]
 mod tests {

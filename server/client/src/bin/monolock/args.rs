@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show the locks that are held or waited for
     Status(StatusArgs),
-    /// Show the locks continually
+    /// Show the locks continually; in a terminal as a live table, until q or Ctrl-C
     Watch(WatchArgs),
     /// Take a lock away from its holder; the next waiter gets it
     Release(ReleaseArgs),
@@ -229,8 +229,12 @@ The command finds the lock's name in MONOLOCK_LOCK and the fencing token of this
 token to the resource that the lock guards, with every write, and let it refuse a smaller token than one it has seen.
 
 The command runs in a process group of its own. Signals are forwarded to the group, and the lock is held until the last
-process of the group has ended. From a terminal the command cannot read: its input is empty then. If `monolock run`
-itself is killed or frozen, the group is killed too (not with --on-lost notify).
+process of the group has ended. If `monolock run` itself is killed or frozen, the group is killed too (not with
+--on-lost notify).
+
+Where standard input is the terminal, the command gets it as a shell would give it: it may read, and Ctrl-C is its own.
+Ctrl-Z stops the command and `monolock run` with it. A stopped holder keeps its lock no longer than a frozen one: unless
+both go on (`fg` or `bg`) within the lease, the lock is lost and the command is killed. The message says so.
 
 When the lock is lost, the whole process group gets SIGTERM and, before the lease can end on the server, SIGKILL:
 after a silent server there is up to a fifth of the lease between the two, after a server that has ended the session

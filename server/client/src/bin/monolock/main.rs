@@ -6,6 +6,8 @@ mod guardian;
 mod pages;
 mod run;
 mod supervise;
+mod terminal;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -68,7 +70,7 @@ async fn execute(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Run(args) => run::run(args).await,
         Command::Status(args) => admin::status(args).await,
-        Command::Watch(args) => admin::watch(args).await,
+        Command::Watch(args) => watch::watch(args).await,
         Command::Release(args) => admin::release(args).await,
         Command::Kick(args) => admin::kick(args).await,
         Command::Completions { shell } => pages::print_completions(shell),

@@ -1,20 +1,23 @@
 //! A command in a process group of its own that lives no longer than the lock.
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, IsTerminal};
+use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::task::Poll;
 use std::time::Duration;
 
 use monolock_client::{BootInstant, Grant, Guard, Lost};
 use monolock_clock::{boot_now, sleep_until};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, test_kill_process_group, waitid,
+};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
 use crate::args::OnLost;
 use crate::guardian::Guardian;
+use crate::terminal::Terminal;
 use crate::{Failure, exit};
 
 /// What to run, and how it ends.
@@ -35,24 +38,27 @@ pub(crate) async fn supervise(orders: Orders, guard: Guard, mut signals: Signals
         )
     })?;
     let token = guard.token().map_err(|lost| Failure::new(exit::LOST, lost))?;
-    let mut child = spawn(&orders.command, guard.lock().as_str(), &token.to_string())?;
-    let group = Group::of(&child)?;
+    let changes = signal(SignalKind::child()).map_err(|error| Failure::new(exit::FAILURE, error))?;
+    let child = spawn(&orders.command, guard.lock().as_str(), &token.to_string())?;
+    let mut running = Running::new(child, changes)?;
     if orders.on_lost == OnLost::Kill {
-        guardian.watch(group.0, grant.clone(), orders.lease);
+        guardian.watch(running.group.0, grant.clone(), orders.lease);
     }
     let lost = grant.lost();
     tokio::pin!(lost);
+    let may_go_on = || orders.on_lost == OnLost::Notify || grant.token().is_ok();
+    let group = running.group;
     let status = loop {
         tokio::select! {
             biased;
-            cause = &mut lost => return end_after_loss(cause, &orders, &grant, child, group, guardian).await,
+            cause = &mut lost => return end_after_loss(cause, &orders, &grant, running, guardian).await,
             signal = signals.next() => group.signal(signal),
-            status = group.end_of(&mut child) => break status,
+            status = running.end(&may_go_on) => break status,
         }
     };
     // The last actions of a command whose lock is gone do not count.
     if let Err(cause) = grant.token() {
-        return end_after_loss(cause, &orders, &grant, child, group, guardian).await;
+        return end_after_loss(cause, &orders, &grant, running, guardian).await;
     }
     guardian.dismiss().await;
     guard.release();
@@ -69,10 +75,6 @@ fn spawn(command: &[OsString], lock: &str, token: &str) -> Result<Child, Failure
         .env("MONOLOCK_LOCK", lock)
         .env("MONOLOCK_TOKEN", token)
         .process_group(0);
-    if io::stdin().is_terminal() {
-        // A background group that reads from its terminal is stopped by it.
-        builder.stdin(Stdio::null());
-    }
     builder.spawn().map_err(|error| {
         let code = match error.kind() {
             ErrorKind::NotFound => exit::COMMAND_NOT_FOUND,
@@ -86,8 +88,7 @@ async fn end_after_loss(
     cause: Lost,
     orders: &Orders,
     grant: &Grant,
-    mut child: Child,
-    group: Group,
+    mut running: Running,
     guardian: Guardian,
 ) -> Result<u8, Failure> {
     match orders.on_lost {
@@ -96,18 +97,18 @@ async fn end_after_loss(
             let extra = orders.kill_after_for(&cause);
             let deadline = kill_at(grant, orders.lease).max(boot_now() + extra);
             if extra.is_zero() {
-                group.end(&mut child, deadline).await;
+                running.end_by(deadline).await;
                 guardian.dismiss().await;
             } else {
                 // The guardian knows only the time that is safe.
                 guardian.dismiss().await;
-                group.end(&mut child, deadline).await;
+                running.end_by(deadline).await;
             }
         }
         OnLost::Notify => {
             eprintln!("monolock: {cause}; telling the command");
-            group.signal_leader(Signal::USR1);
-            let _ = group.end_of(&mut child).await;
+            running.group.signal_leader(Signal::USR1);
+            let _ = running.end(&|| true).await;
             guardian.dismiss().await;
         }
     }
@@ -152,27 +153,93 @@ impl Group {
         let _ = kill_process(self.0, signal);
     }
 
-    /// Waits until the command has ended, and whatever it left behind in its group: that may still write.
-    async fn end_of(self, child: &mut Child) -> io::Result<ExitStatus> {
-        let status = child.wait().await;
-        while test_kill_process_group(self.0).is_ok() {
+    /// Whether the leader has stopped since this was last asked, and not gone on.
+    fn leader_has_stopped(self) -> bool {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(self.0), options).is_ok_and(|change| change.is_some_and(|change| change.stopped()))
+    }
+}
+
+/// The command while it runs, and the terminal it has been lent.
+struct Running {
+    child: Child,
+    group: Group,
+    terminal: Option<Terminal>,
+    /// A child has ended, stopped or gone on.
+    changes: SignalStream,
+}
+
+impl Running {
+    /// Lends the terminal to the command. If it has asked for it before, it was stopped, and is continued.
+    fn new(child: Child, changes: SignalStream) -> Result<Self, Failure> {
+        let group = Group::of(&child)?;
+        let mut running = Self {
+            child,
+            group,
+            terminal: Terminal::of_this_process(),
+            changes,
+        };
+        running.go_on();
+        Ok(running)
+    }
+
+    /// Waits until the command has ended, and whatever it left behind in its group: that may still write. Stops together
+    /// with a command that is stopped from its terminal, and lets it go on only if that is allowed then.
+    async fn end(&mut self, may_go_on: &dyn Fn() -> bool) -> io::Result<ExitStatus> {
+        let status = loop {
+            tokio::select! {
+                biased;
+                status = self.child.wait() => break status,
+                _ = self.changes.recv() => {}
+            }
+            if self.group.leader_has_stopped() {
+                self.stop_too();
+                if may_go_on() {
+                    self.go_on();
+                }
+            }
+        };
+        while test_kill_process_group(self.group.0).is_ok() {
             sleep_until(boot_now() + GROUP_POLL).await;
         }
         status
     }
 
+    /// Without heartbeats the lock is lost after a while: that is said, and the guardian sees to it. A command that was
+    /// stopped for reaching for a terminal that it can have is not stopped at all.
+    fn stop_too(&mut self) {
+        let Some(terminal) = self.terminal.as_mut().filter(|terminal| !terminal.is_at_hand()) else {
+            return;
+        };
+        eprintln!(
+            "monolock: stopped together with the command; the lock is lost unless both go on within its lease"
+        );
+        terminal.stop_own_group();
+    }
+
+    fn go_on(&mut self) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.lend(self.group.0);
+            self.group.signal(Signal::CONT);
+        }
+    }
+
     /// SIGTERM now, SIGKILL at `deadline` to whoever is left, be it a grandchild.
-    async fn end(self, child: &mut Child, deadline: BootInstant) {
-        self.signal(Signal::TERM);
+    async fn end_by(&mut self, deadline: BootInstant) {
+        self.group.signal(Signal::TERM);
         // A stopped process does not even take SIGTERM.
-        self.signal(Signal::CONT);
+        self.group.signal(Signal::CONT);
+        let group = self.group;
         tokio::select! {
             biased;
             () = sleep_until(deadline) => {}
-            _ = self.end_of(child) => return,
+            _ = self.end(&|| false) => return,
         }
-        self.signal(Signal::KILL);
-        let _ = child.wait().await;
+        group.signal(Signal::KILL);
+        let _ = self.child.wait().await;
+        if let Some(terminal) = &self.terminal {
+            terminal.restore_modes();
+        }
     }
 }
 
