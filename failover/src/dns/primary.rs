@@ -2,7 +2,8 @@
 //!
 //! Over TCP, on a new connection for each exchange: nothing is sent twice behind our back, and a lost connection is
 //! noticed. Questions are signed like updates are, so an answer that is believed is the server's answer to this
-//! question. The server's clock and this machine's must agree within five minutes, else it refuses the signature.
+//! question. A server whose clock is more than five minutes from this machine's refuses the signature and says what time
+//! it has; then the request is signed again for that time: the name and the record must not depend on this machine's clock.
 
 use std::fmt;
 use std::io;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use hickory_proto::op::update_message::UpdateMessage as _;
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::tsig::TsigError;
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType, TSigVerifier};
 use monolock_clock::wall_now;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -189,6 +191,19 @@ impl DnsPrimary {
     }
 
     async fn exchange(&self, message: Message) -> Result<Message, DnsFailure> {
+        let own_time = wall_now().unix_seconds();
+        let answer = self.exchange_at(own_time, message.clone()).await?;
+        match time_of_server(&answer) {
+            Some(time) => {
+                tracing::debug!(own_time, time, "the DNS server's clock is another");
+                self.exchange_at(time, message).await
+            }
+            None => Ok(answer),
+        }
+    }
+
+    /// Signs for this second since the epoch.
+    async fn exchange_at(&self, time: u64, message: Message) -> Result<Message, DnsFailure> {
         let connecting = tokio::time::timeout(self.time_limit, dial(&self.server));
         let stream = match connecting.await {
             Ok(Dialled::Connected(stream)) => stream,
@@ -198,7 +213,7 @@ impl DnsPrimary {
             Ok(Dialled::Failed(reason)) => return Err(DnsFailure::Unreachable(reason)),
             Err(_) => return Err(DnsFailure::Unreachable("it takes no connection in time".into())),
         };
-        let (request, verifier) = self.sign(message).map_err(DnsFailure::Unreachable)?;
+        let (request, verifier) = self.sign(message, time).map_err(DnsFailure::Unreachable)?;
         let answer = tokio::time::timeout(self.time_limit, converse(stream, &request))
             .await
             .map_err(|_| DnsFailure::InDoubt("it did not answer in time".into()))?
@@ -206,14 +221,14 @@ impl DnsPrimary {
         believe(verifier, &answer)
     }
 
-    fn sign(&self, mut message: Message) -> Result<(Vec<u8>, TSigVerifier), String> {
+    fn sign(&self, mut message: Message, time: u64) -> Result<(Vec<u8>, TSigVerifier), String> {
         let mut id = [0; 2];
         SystemRandom::new()
             .fill(&mut id)
             .map_err(|_| "the system has no random number to give")?;
         message.metadata.id = u16::from_be_bytes(id);
         let verifier = message
-            .finalize(self.key.signer(), wall_now().unix_seconds())
+            .finalize(self.key.signer(), time)
             .map_err(|error| error.to_string())?
             .ok_or("the request was not signed")?;
         let bytes = message.to_vec().map_err(|error| error.to_string())?;
@@ -242,14 +257,25 @@ fn believe(mut verifier: TSigVerifier, answer: &[u8]) -> Result<Message, DnsFail
             let code = Message::from_vec(answer).map(|message| message.metadata.response_code);
             DnsFailure::InDoubt(match code {
                 Ok(ResponseCode::NotAuth) => {
-                    "it does not accept the signature: check the TSIG key's name, algorithm and \
-                                              secret, and that both clocks agree within five minutes"
-                        .into()
+                    "it does not accept the signature: check the TSIG key's name, algorithm and secret".into()
                 }
                 Ok(code) => format!("its answer ({code}) is not signed as it must be: {error}"),
                 Err(_) => "what it answers is no DNS".into(),
             })
         })
+}
+
+/// The second since the epoch at the server, from an answer that is believed and says that the request was signed at
+/// another time. Nothing was done then.
+fn time_of_server(answer: &Message) -> Option<u64> {
+    let signature = &answer.signature()?.data;
+    if signature.error != Some(TsigError::BadTime) {
+        return None;
+    }
+    let [a, b, c, d, e, f] = signature.other[..] else {
+        return None;
+    };
+    Some(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }
 
 fn empty(name: &Name, kind: RecordType, class: DNSClass) -> Record {
