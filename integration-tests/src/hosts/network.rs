@@ -103,7 +103,7 @@ impl Network {
     /// When the switch takes no such rule.
     pub fn cut_one_way(&self, from: &str, to: &str) {
         let (from, to) = (self.host(from).address, self.host(to).address);
-        self.add_rule(&format!("ip saddr {from} ip daddr {to} drop"));
+        self.add_rule(&format!("ip saddr {from} ip daddr {to} counter drop"));
     }
 
     /// Drops every packet between two hosts.
@@ -125,7 +125,7 @@ impl Network {
         let address = self.host(host).address;
         for direction in ["saddr", "daddr"] {
             self.add_rule(&format!(
-                "ip {direction} {address} numgen random mod 100 < {percent} drop"
+                "ip {direction} {address} numgen random mod 100 < {percent} counter drop"
             ));
         }
     }
@@ -338,4 +338,102 @@ pub(super) fn run_with_input(mut command: Command, input: &str) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Network {
+        /// How many packets the rules that are in force have dropped.
+        fn dropped(&self) -> u64 {
+            let switch = self.switch();
+            let rules = run("ip", ["netns", "exec", &switch, "nft", "list", "ruleset"]);
+            let words: Vec<_> = rules.split_whitespace().collect();
+            let counters = words.windows(2).filter(|pair| pair[0] == "packets");
+            counters
+                .map(|pair| pair[1].parse::<u64>().expect("a number"))
+                .sum()
+        }
+    }
+
+    /// Whether a connection from one host to a port of another that nobody listens at is refused; else nothing comes back.
+    fn answers(network: &Network, from: &str, to: &str) -> bool {
+        let target = format!("exec 3<>/dev/tcp/{}/9", network.host(to).address());
+        let mut command = network.host(from).command("timeout");
+        let status = command
+            .args(["1", "bash", "-c", &target])
+            .stderr(Stdio::null())
+            .status()
+            .expect("ip starts");
+        status.code() == Some(1)
+    }
+
+    #[test]
+    fn hosts_reach_each_other_but_for_the_faults_between_them() {
+        let network = Network::new(&["x", "y", "z"], None);
+        assert!(answers(&network, "x", "y") && answers(&network, "y", "x"));
+
+        network.cut("x", "y");
+        assert!(!answers(&network, "x", "y") && !answers(&network, "y", "x"));
+        assert!(answers(&network, "x", "z") && answers(&network, "z", "y"));
+        network.heal();
+        assert!(answers(&network, "x", "y"));
+
+        network.cut_one_way("x", "y");
+        assert!(!answers(&network, "x", "y"));
+        assert!(network.dropped() > 0, "the question is lost");
+        network.heal();
+        network.cut_one_way("y", "x");
+        assert!(!answers(&network, "x", "y"));
+        assert!(
+            network.dropped() > 0,
+            "the question has come, and the answer is lost"
+        );
+        network.heal();
+
+        network.unplug("x");
+        assert!(!answers(&network, "x", "y") && answers(&network, "y", "z"));
+        network.plug("x");
+        assert!(answers(&network, "x", "y"));
+    }
+
+    #[test]
+    fn every_host_asks_the_resolver_and_the_files_go_with_the_network() {
+        let network = Network::new(&["x", "names"], Some("names"));
+        let mut command = network.host("x").command("cat");
+        let content = command
+            .arg("/etc/resolv.conf")
+            .output()
+            .expect("ip starts")
+            .stdout;
+        let expected = format!("nameserver {}\n", network.host("names").address());
+        assert!(String::from_utf8_lossy(&content).starts_with(&expected));
+
+        let files = network.host("x").files();
+        let name = network.name.clone();
+        assert!(files.exists());
+        drop(network);
+        assert!(!files.exists());
+        assert!(!run("ip", ["netns", "list"]).contains(&name));
+    }
+
+    #[test]
+    fn a_killed_test_leaves_no_host_behind() {
+        let mut network = Network::new(&["x"], None);
+        let name = network.name.clone();
+        let mut sleeper = network
+            .host("x")
+            .command("sleep")
+            .arg("600")
+            .spawn()
+            .expect("ip starts");
+        // The end of the guardian's input is all it sees of the end of this process.
+        drop(network._guardian.0.stdin.take());
+        let ended = sleeper.wait().expect("it is our child");
+        assert!(!ended.success());
+        crate::wait::wait_until("the namespaces to be gone", || {
+            !run("ip", ["netns", "list"]).contains(&name)
+        });
+    }
 }

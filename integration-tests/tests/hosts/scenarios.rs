@@ -69,7 +69,7 @@ impl Scenario {
         match self.outcome {
             Outcome::Unmoved => {
                 // Longer than any authority that was there before the fault.
-                stage.wait_for_service("during the fault", struck + TTL + TTL / 2, &self.served);
+                stage.wait_for_service("during the fault", struck + TTL, &self.served);
                 let active = stage.pair.status().active();
                 assert_eq!(active, Some((cast.active.clone(), cast.term)), "{}", self.name);
             }
@@ -102,12 +102,53 @@ fn heal(stage: &mut Stage, _: &Cast) {
     stage.network.heal();
 }
 
-/// All of them, in the order in which they are played.
-pub(crate) fn scenarios() -> Vec<Scenario> {
+/// All of them, in the order in which they are played, for a pair whose witness has a host of its own.
+pub(crate) fn all() -> Vec<Scenario> {
     let mut scenarios = processes();
     scenarios.extend(partitions());
     scenarios.extend(links());
     scenarios.extend(parties());
+    scenarios.extend(memories());
+    scenarios.extend(clocks());
+    scenarios
+}
+
+/// Those in which it matters that the name server is the witness.
+pub(crate) fn with_the_witness_in_dns() -> Vec<Scenario> {
+    use Outcome::{Suspended, Unmoved};
+    let names = [
+        "the active is killed",
+        "the active is frozen",
+        "a handover by the operator",
+        "the active reaches neither its peer nor the witness, but its clients",
+        "a standby whose clock is an hour ahead takes over",
+    ];
+    let mut scenarios = processes();
+    scenarios.extend(links());
+    scenarios.extend(clocks());
+    scenarios.retain(|scenario| names.contains(&scenario.name.as_str()));
+    assert_eq!(scenarios.len(), names.len());
+    scenarios.push(
+        Scenario::new(
+            "DNS, and so the witness, is down",
+            Unmoved,
+            |stage, _| stage.dns.kill(),
+            |stage, _| stage.dns.restart(),
+        )
+        .without_the_name(),
+    );
+    scenarios.push(Scenario::new(
+        "DNS, and so the witness, and the standby are down",
+        Suspended,
+        |stage, cast| {
+            stage.dns.kill();
+            stage.pair.node(&cast.standby).kill();
+        },
+        |stage, cast| {
+            stage.dns.restart();
+            stage.pair.node(&cast.standby).start();
+        },
+    ));
     scenarios
 }
 
@@ -282,7 +323,7 @@ fn links() -> Vec<Scenario> {
             TakenOver(&["silence"]),
             |stage, cast| {
                 stage.network.cut(&cast.active, &cast.standby);
-                stage.network.cut(&cast.active, "witness");
+                stage.network.cut(&cast.active, stage.voice());
             },
             heal,
         ),
@@ -353,18 +394,18 @@ fn parties() -> Vec<Scenario> {
         Scenario::new(
             "the witness is down",
             Unmoved,
-            |stage, _| stage.witness.kill(),
-            |stage, _| stage.witness.restart(),
+            |stage, _| stage.witness().kill(),
+            |stage, _| stage.witness().restart(),
         ),
         Scenario::new(
             "the witness and DNS are down",
             Unmoved,
             |stage, _| {
-                stage.witness.kill();
+                stage.witness().kill();
                 stage.dns.kill();
             },
             |stage, _| {
-                stage.witness.restart();
+                stage.witness().restart();
                 stage.dns.restart();
             },
         )
@@ -387,11 +428,11 @@ fn parties() -> Vec<Scenario> {
             "the witness and the standby are down",
             Suspended,
             |stage, cast| {
-                stage.witness.kill();
+                stage.witness().kill();
                 stage.pair.node(&cast.standby).kill();
             },
             |stage, cast| {
-                stage.witness.restart();
+                stage.witness().restart();
                 stage.pair.node(&cast.standby).start();
             },
         ),
@@ -409,6 +450,102 @@ fn parties() -> Vec<Scenario> {
             nothing,
         ),
     ]
+}
+
+/// What nodes and witness remember.
+fn memories() -> Vec<Scenario> {
+    use Outcome::{Either, TakenOver};
+    vec![
+        Scenario::new(
+            "both nodes are replaced by new ones that remember nothing",
+            Either,
+            |stage, _| {
+                for node in &mut stage.pair.nodes {
+                    node.kill();
+                    node.forget();
+                }
+                stage.pair.start();
+            },
+            nothing,
+        )
+        .with_unheard_grants(),
+        Scenario::new(
+            "the witness is set back to an old backup",
+            TakenOver(&["handover"]),
+            |stage, cast| {
+                let witness = stage.witness();
+                let _no_rows = witness.query("CREATE TABLE backup AS SELECT * FROM monolock_witness");
+                stage.pair.hand_over();
+                let restored = boot_now();
+                let _no_rows = stage.witness().query(
+                    "UPDATE monolock_witness SET record = backup.record FROM backup
+                     WHERE monolock_witness.pair = backup.pair; DROP TABLE backup",
+                );
+                stage.wait_for_step(&cast.standby, "witness_went_back", restored);
+            },
+            nothing,
+        ),
+    ]
+}
+
+/// Wall clocks that are wrong. Order does not rest on them.
+fn clocks() -> Vec<Scenario> {
+    use Outcome::TakenOver;
+    const HOUR: i64 = 3600;
+    let mut scenarios = Vec::new();
+    for (direction, offset) in [("ahead", HOUR), ("behind", -HOUR)] {
+        scenarios.push(
+            Scenario::new(
+                format!("a standby whose clock is an hour {direction} takes over"),
+                TakenOver(&["crash"]),
+                move |stage, cast| {
+                    restart_with_clock(stage, cast, offset);
+                    stage.pair.node(&cast.active).kill();
+                },
+                with_true_clocks,
+            )
+            .with_unheard_grants(),
+        );
+        scenarios.push(
+            Scenario::new(
+                format!("the active's clock leaps an hour {direction} and it is killed"),
+                TakenOver(&["handover"]),
+                move |stage, cast| {
+                    restart_with_clock(stage, cast, 0);
+                    stage.pair.hand_over();
+                    let leapt = boot_now();
+                    stage.pair.node(&cast.standby).step_clock(offset);
+                    stage.wait_for_service("after the leap", leapt + TTL, &all_locks());
+                    stage.pair.node(&cast.standby).kill();
+                },
+                with_true_clocks,
+            )
+            .with_unheard_grants(),
+        );
+    }
+    scenarios
+}
+
+/// Restarts the standby with a clock of its own, and waits until it stands by again.
+fn restart_with_clock(stage: &mut Stage, cast: &Cast, offset_seconds: i64) {
+    let standby = stage.pair.node(&cast.standby);
+    standby.kill();
+    standby.start_with_clock(offset_seconds);
+    let settled = stage.settle();
+    assert_eq!(settled.active, cast.active, "the active goes on");
+}
+
+/// Starts the node that does not run, and restarts the one that had a clock of its own.
+fn with_true_clocks(stage: &mut Stage, cast: &Cast) {
+    for node in &mut stage.pair.nodes {
+        if !node.is_running() {
+            node.start();
+        }
+    }
+    stage.settle();
+    let node = stage.pair.node(&cast.standby);
+    node.terminate();
+    node.start();
 }
 
 impl Cast {

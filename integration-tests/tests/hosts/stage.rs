@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use monolock_adapters::postgres::Fence;
-use monolock_clock::boot_now;
+use monolock_clock::{boot_now, wall_now};
 use monolock_integration_tests::history::events::{Event, Line};
 use monolock_integration_tests::history::{Accepted, Demand, History, WriteId, WriteOutcome};
 use monolock_integration_tests::hosts::parties::{Bind, Database, KEY, LOCK_PORT, Pair, SERVICE, ZONE};
@@ -19,6 +19,9 @@ use monolock_protocol::{BootInstant, Token};
 /// A node that is starved for 0.8 of it gives its term up, as it should: long enough for a busy machine.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_millis(1500);
+
+/// Each takeover starts above everything reserved, which puts tokens some seconds ahead of the clock.
+const LARGEST_LEAD: Duration = Duration::from_secs(1800);
 
 /// The lock that only the client takes that knows the service's name.
 pub(crate) const NAMED: &str = "named";
@@ -35,6 +38,15 @@ pub(crate) struct Cast {
     pub(crate) term: u64,
 }
 
+/// What the pair has as its second voice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Voice {
+    /// A row in PostgreSQL, on a host of its own.
+    Row,
+    /// A record at the name server.
+    Record,
+}
+
 /// A client on a host of its own.
 pub(crate) struct Client {
     pub(crate) process: Process,
@@ -49,7 +61,7 @@ pub(crate) struct Stage {
     /// Knows both addresses.
     by_address: Client,
     pub(crate) dns: Bind,
-    pub(crate) witness: Database,
+    witness: Option<Database>,
     pub(crate) resource: Database,
     lines: Vec<Line>,
     demands: Vec<Demand>,
@@ -59,13 +71,13 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(voice: Voice) -> Self {
         let hosts = [
             "a", "b", "dns", "witness", "resource", "client-1", "client-2", "ops",
         ];
         let network = Network::new(&hosts, Some("dns"));
         let dns = Bind::start(&network, "dns");
-        let witness = Database::start(&network, "witness");
+        let witness = (voice == Voice::Row).then(|| Database::start(&network, "witness"));
         let resource = Database::start(&network, "resource");
         let _no_rows = resource.query(&format!(
             "{};
@@ -76,7 +88,12 @@ impl Stage {
         ));
         let name_server = network.host("dns").address().to_string();
         let settings = [
-            ("MONOLOCK_WITNESS", witness.url()),
+            (
+                "MONOLOCK_WITNESS",
+                witness
+                    .as_ref()
+                    .map_or_else(|| format!("dns:_pair.{ZONE}"), Database::url),
+            ),
             ("MONOLOCK_AUTHORITY_TTL", format!("{}ms", TTL.as_millis())),
             ("MONOLOCK_SERVICE_NAME", SERVICE.to_owned()),
             ("MONOLOCK_DNS", "rfc2136".to_owned()),
@@ -104,6 +121,18 @@ impl Stage {
             _folder: folder,
             network,
         }
+    }
+
+    /// The host of the witness.
+    pub(crate) fn voice(&self) -> &'static str {
+        if self.witness.is_some() { "witness" } else { "dns" }
+    }
+
+    /// The database that is the witness.
+    pub(crate) fn witness(&mut self) -> &mut Database {
+        self.witness
+            .as_mut()
+            .expect("the witness of this stage is a database")
     }
 
     /// Waits until the pair is healthy and the name says so, and returns who is what.
@@ -155,6 +184,12 @@ impl Stage {
         let violations = history.violations();
         let listed: Vec<String> = violations.iter().map(ToString::to_string).collect();
         assert!(listed.is_empty(), "{}", listed.join("\n"));
+        let ahead = Token::first_of_epoch(wall_now().unix_seconds() + LARGEST_LEAD.as_secs());
+        let leapt = history.grants.iter().find(|grant| grant.token >= ahead);
+        assert!(
+            leapt.is_none(),
+            "tokens have followed a clock that leapt: {leapt:?}"
+        );
         let shared = history.shared_holds();
         assert!(!is_exclusive || shared.is_empty(), "{shared:#?}");
     }

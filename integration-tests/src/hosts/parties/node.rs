@@ -1,7 +1,8 @@
 //! The two nodes of a pair, each on its host.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use monolock_clock::boot_now;
 use monolock_protocol::BootInstant;
@@ -90,6 +91,56 @@ impl Node {
     ///
     /// When it does not start to watch.
     pub fn start(&mut self) {
+        self.start_with(|_| {});
+    }
+
+    /// Starts it with a wall clock that is off by so many seconds, and that can be stepped.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start to watch, or libfaketime is not installed.
+    pub fn start_with_clock(&mut self, offset_seconds: i64) {
+        let clock = self.clock_file();
+        self.step_clock(offset_seconds);
+        self.start_with(|command| {
+            command
+                .env("LD_PRELOAD", libfaketime())
+                .env("FAKETIME_TIMESTAMP_FILE", &clock)
+                .env("FAKETIME_NO_CACHE", "1")
+                .env("DONT_FAKE_MONOTONIC", "1");
+        });
+    }
+
+    /// Steps the wall clock of a node that was started with one of its own.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written down.
+    pub fn step_clock(&self, offset_seconds: i64) {
+        // A reader sees the old offset or the new one, never half of it.
+        let new = self.folder.path().join("clock.new");
+        std::fs::write(&new, format!("{offset_seconds:+}\n")).expect("the folder is ours");
+        std::fs::rename(&new, self.clock_file()).expect("the folder is ours");
+    }
+
+    /// Removes its state file, as when its machine is replaced by a new one.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub fn forget(&self) {
+        std::fs::remove_file(self.state_file()).expect("a node that ran has a state file");
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    fn clock_file(&self) -> PathBuf {
+        self.folder.path().join("clock")
+    }
+
+    fn start_with(&mut self, adjust: impl FnOnce(&mut Command)) {
         let mut command = binaries::command("monolock-failover");
         let (own, peer) = (self.host.address(), self.peer.address());
         command
@@ -98,9 +149,10 @@ impl Node {
             .env("MONOLOCK_PEER_LISTEN_ADDRESS", format!("{own}:{PEER_PORT}"))
             .env("MONOLOCK_PEER_ADDRESS", format!("{peer}:{PEER_PORT}"))
             .env("MONOLOCK_PEER_SECRET", SECRET)
-            .env("MONOLOCK_STATE_FILE", self.folder.path().join("state"))
+            .env("MONOLOCK_STATE_FILE", self.state_file())
             .env("MONOLOCK_JOURNAL", self.journal_file());
         command.envs(self.settings.iter().map(|(variable, value)| (variable, value)));
+        adjust(&mut command);
         let process = Process::spawn(&format!("node {}", self.name()), self.host.wrap(&command));
         process.wait_for_line("watching as standby");
         self.process = Some(process);
@@ -170,6 +222,12 @@ impl Node {
 
     fn journal_file(&self) -> PathBuf {
         self.folder.path().join("journal")
+    }
+
+    /// Whether it runs, frozen or not.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
     }
 
     fn running(&self) -> &Process {
@@ -254,7 +312,7 @@ impl Pair {
         wait_for("a healthy pair", || self.status().healthy())
     }
 
-    fn operator_command(&self, arguments: &[&str]) -> std::process::Command {
+    fn operator_command(&self, arguments: &[&str]) -> Command {
         let [a, b] = &self.nodes;
         let mut command = binaries::command("monolock-failover");
         command
@@ -294,4 +352,13 @@ impl Status {
         };
         self.nodes.iter().any(stands_by).then(|| self.active()).flatten()
     }
+}
+
+/// Debian keeps it in a folder of the machine's architecture.
+fn libfaketime() -> PathBuf {
+    let libraries = std::fs::read_dir("/usr/lib").expect("every system has libraries");
+    libraries
+        .filter_map(|folder| Some(folder.ok()?.path().join("faketime/libfaketime.so.1")))
+        .find(|library| Path::exists(library))
+        .expect("libfaketime is not installed: run integration-tests/setup")
 }
