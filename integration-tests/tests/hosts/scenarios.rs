@@ -11,14 +11,17 @@ use crate::stage::{Cast, DIRECT, NAMED, SHARED, Stage, TTL};
 /// One fault, from the moment it strikes until the pair is healthy again.
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    strike: Box<dyn Fn(&mut Stage, &Cast)>,
-    mend: Box<dyn Fn(&mut Stage, &Cast)>,
+    strike: Deed,
+    mend: Deed,
     outcome: Outcome,
     /// Which locks are granted while it lasts.
     served: Vec<&'static str>,
     /// Whether promise 3 holds in it.
     is_exclusive: bool,
 }
+
+/// Something done to the stage.
+type Deed = Box<dyn Fn(&mut Stage, &Cast)>;
 
 /// What the pair makes of a fault.
 enum Outcome {
