@@ -10,7 +10,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`network`] | hosts, the switch and its faults |
-//! | [`parties`] | what runs on the hosts: BIND, PostgreSQL, the nodes of a pair |
+//! | [`parties`] | what runs on the hosts: BIND, PostgreSQL, chronyd, the nodes of a pair |
 //! | [`journal`] | the times of authority in a node's journal |
 
 pub mod journal;

@@ -1,4 +1,4 @@
-//! A pair on hosts of its own, with BIND, PostgreSQL and clients on others, through every fault that can be made between
+//! A pair on hosts of its own, with BIND, PostgreSQL, chronyd and clients on others, through every fault that can be made between
 //! them.
 //!
 //! One pair lives through all the scenarios of [`scenarios::all`]. Clients take locks and write guarded rows the whole time;

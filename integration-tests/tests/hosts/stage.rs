@@ -9,7 +9,9 @@ use monolock_adapters::postgres::Fence;
 use monolock_clock::{boot_now, wall_now};
 use monolock_integration_tests::history::events::{Event, Line};
 use monolock_integration_tests::history::{Accepted, Demand, History, WriteId, WriteOutcome};
-use monolock_integration_tests::hosts::parties::{Bind, Database, KEY, LOCK_PORT, Pair, SERVICE, ZONE};
+use monolock_integration_tests::hosts::parties::{
+    Bind, Chrony, Database, KEY, LOCK_PORT, Pair, SERVICE, ZONE,
+};
 use monolock_integration_tests::hosts::{Host, Network};
 use monolock_integration_tests::process::Process;
 use monolock_integration_tests::wait::{PATIENCE, wait_for, wait_until};
@@ -65,6 +67,7 @@ pub(crate) struct Stage {
     pub(crate) resource: Database,
     lines: Vec<Line>,
     demands: Vec<Demand>,
+    _time_servers: [Chrony; 2],
     _folder: TempDir,
     // Goes last: everything above runs in it.
     pub(crate) network: Network,
@@ -73,7 +76,7 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new(voice: Voice) -> Self {
         let hosts = [
-            "a", "b", "dns", "witness", "resource", "client-1", "client-2", "ops",
+            "a", "b", "dns", "witness", "resource", "client-1", "client-2", "ops", "ntp-1", "ntp-2",
         ];
         let network = Network::new(&hosts, Some("dns"));
         let dns = Bind::start(&network, "dns");
@@ -86,6 +89,9 @@ impl Stage {
                  token BIGINT NOT NULL);",
             Fence::new().ddl()
         ));
+        let ntp = ["ntp-1", "ntp-2"];
+        let time_servers = ntp.map(|name| Chrony::start(&network, name));
+        let ntp = ntp.map(|name| network.host(name).address().to_string());
         let name_server = network.host("dns").address().to_string();
         let settings = [
             (
@@ -98,6 +104,8 @@ impl Stage {
             ("MONOLOCK_SERVICE_NAME", SERVICE.to_owned()),
             ("MONOLOCK_DNS", "rfc2136".to_owned()),
             ("MONOLOCK_DNS_SERVER", name_server),
+            ("MONOLOCK_NTP_SERVERS", ntp.join(",")),
+            ("MONOLOCK_NTP_POLL_INTERVAL", "1s".to_owned()),
             ("MONOLOCK_DNS_ZONE", ZONE.to_owned()),
             ("MONOLOCK_DNS_KEY", KEY.to_owned()),
         ];
@@ -118,6 +126,7 @@ impl Stage {
             resource,
             lines: Vec::new(),
             demands: Vec::new(),
+            _time_servers: time_servers,
             _folder: folder,
             network,
         }
