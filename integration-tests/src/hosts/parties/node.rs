@@ -18,6 +18,9 @@ use crate::wait::wait_for;
 /// Where a node serves locks while it is active.
 pub const LOCK_PORT: u16 = 7070;
 const PEER_PORT: u16 = 7073;
+/// Nodes wait for the disk before they open their gates, and the disk of a machine that compiles may take seconds. Nothing
+/// here takes the power away.
+const IN_MEMORY: &str = "/dev/shm";
 const SECRET: &str = "only for tests on this machine";
 
 /// A node, running or not.
@@ -66,7 +69,8 @@ impl Node {
         Self {
             host: network.host(name).clone(),
             peer: network.host(peer).clone(),
-            folder: TempDir::with_prefix("monolock-node-").expect("a temporary folder can be made"),
+            folder: TempDir::with_prefix_in("monolock-node-", IN_MEMORY)
+                .expect("a temporary folder can be made"),
             settings: settings.collect(),
             process: None,
             killed: Vec::new(),
