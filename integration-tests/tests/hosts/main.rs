@@ -8,7 +8,7 @@
 //! | variable | meaning |
 //! | --- | --- |
 //! | `MONOLOCK_TEST_SCENARIOS=TEXT` | only the scenarios with TEXT in their name |
-//! | `MONOLOCK_TEST_ROUNDS=N` | all of them N times, in an order drawn from the seed: combinations of one state with the next |
+//! | `MONOLOCK_TEST_SCENARIO_ROUNDS=N` | all of them N times, in an order drawn from the seed: combinations of one state with the next |
 
 mod scenarios;
 mod stage;
@@ -22,7 +22,7 @@ use scenarios::Scenario;
 use stage::{Stage, Voice};
 
 const ONLY: &str = "MONOLOCK_TEST_SCENARIOS";
-const ROUNDS: &str = "MONOLOCK_TEST_ROUNDS";
+const ROUNDS: &str = "MONOLOCK_TEST_SCENARIO_ROUNDS";
 
 /// One pair at a time: starved nodes give up their terms.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
