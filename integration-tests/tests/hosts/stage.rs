@@ -19,7 +19,7 @@ use monolock_integration_tests::{TempDir, binaries};
 use monolock_protocol::{BootInstant, Token};
 
 /// A node that is starved for 0.8 of it gives its term up, as it should: long enough for a busy machine.
-pub(crate) const TTL: Duration = Duration::from_secs(2);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
 const LEASE: Duration = Duration::from_millis(1500);
 
 /// Each takeover starts above everything reserved, which puts tokens some seconds ahead of the clock.
