@@ -14,11 +14,13 @@ use std::time::Duration;
 use monolock_core::token_source::RESERVE_AHEAD;
 use monolock_core::{Now, TokenSource};
 use monolock_protocol::Token;
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use self::content::Fault;
 use crate::config::SettingError;
 use crate::server::Shared;
+
+mod content;
 
 /// An open token file; no other server can open it.
 #[derive(Debug)]
@@ -26,23 +28,6 @@ pub(crate) struct TokenFile {
     path: PathBuf,
     /// Held for as long as the file is in use. Beside the file, because that is replaced.
     _lock: File,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Content {
-    format: u32,
-    reserved_epoch: u64,
-    crc32: u32,
-}
-
-impl Content {
-    fn new(reserved_epoch: u64) -> Self {
-        Self {
-            format: FORMAT,
-            reserved_epoch,
-            crc32: crc32fast::hash(&reserved_epoch.to_be_bytes()),
-        }
-    }
 }
 
 impl TokenFile {
@@ -73,8 +58,7 @@ impl TokenFile {
     fn store(&self, epoch: u64) -> io::Result<()> {
         let temporary = with_suffix(&self.path, ".new");
         let mut file = File::create(&temporary)?;
-        serde_json::to_writer(&mut file, &Content::new(epoch))?;
-        file.write_all(b"\n")?;
+        file.write_all(&content::encode(epoch))?;
         file.sync_all()?;
         std::fs::rename(&temporary, &self.path)?;
         File::open(folder_of(&self.path))?.sync_all()
@@ -138,15 +122,13 @@ fn read(path: &Path) -> Result<Option<u64>, SettingError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(refusal(path, format_args!("cannot be read: {error}"))),
     };
-    let content: Content = serde_json::from_slice(&bytes).map_err(|error| damaged(path, &error))?;
-    if content.format != FORMAT {
-        let problem = format_args!("has format {}, this server knows format {FORMAT}", content.format);
-        return Err(refusal(path, problem));
-    }
-    if content.crc32 != Content::new(content.reserved_epoch).crc32 {
-        return Err(damaged(path, &"its check sum is wrong"));
-    }
-    Ok(Some(content.reserved_epoch))
+    content::decode(&bytes).map(Some).map_err(|fault| match fault {
+        Fault::Format(found) => refusal(
+            path,
+            format_args!("has format {found}, this server knows format {}", content::FORMAT),
+        ),
+        Fault::Damaged(why) => damaged(path, &why),
+    })
 }
 
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> SettingError {
@@ -170,8 +152,6 @@ fn folder_of(path: &Path) -> &Path {
         Some(_) | None => Path::new("."),
     }
 }
-
-const FORMAT: u32 = 1;
 
 const RETRY: Duration = Duration::from_secs(1);
 

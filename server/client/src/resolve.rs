@@ -25,6 +25,9 @@ pub enum ResolveError {
     /// The name servers know no address of the name, or did not answer.
     #[error("no address found: {0}")]
     Lookup(#[source] NetError),
+    /// The name servers know the name, or where an alias leads, but no address of it.
+    #[error("no address found: the name has none")]
+    NoAddress,
     /// The name is no DNS name.
     #[error("not a DNS name: {0}")]
     BadName(String),
@@ -63,6 +66,10 @@ pub(crate) async fn resolve(
             found.iter().collect()
         }
     };
+    // An alias that leads to nothing is an answer without an error.
+    if addresses.is_empty() {
+        return Err(ResolveError::NoAddress);
+    }
     Ok(addresses
         .into_iter()
         .map(|ip| SocketAddr::new(ip, endpoint.port))

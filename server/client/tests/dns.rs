@@ -8,12 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hickory_resolver::proto::op::{Message, OpCode, ResponseCode};
-use hickory_resolver::proto::rr::{RData, Record, RecordType};
+use hickory_resolver::proto::rr::rdata::CNAME;
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use monolock_client::{Client, Token};
 use monolock_protocol::frame::ServerFrame;
 use support::{Conn, PATIENCE, Peer, closed_port};
 
 const NAME: &str = "locks.test.internal";
+/// Names that only lead on, and nowhere.
+const ALIASES: [(&str, &str); 2] = [
+    ("itself.test.internal", "itself.test.internal"),
+    ("astray.test.internal", "unknown.test.internal"),
+];
 const LEASE: Duration = Duration::from_secs(2);
 
 /// A name server on a loopback port; its records can be changed while it runs.
@@ -67,7 +73,17 @@ fn answer(query: &Message, records: &HashMap<String, Vec<IpAddr>>) -> Message {
     let question = query.queries.first().expect("one question").clone();
     answer.metadata.authoritative = true;
     let known = records.get(&question.name().to_string());
-    if known.is_none() {
+    let alias = ALIASES
+        .iter()
+        .find(|(name, _)| question.name().to_string() == format!("{name}."));
+    if let Some((_, target)) = alias {
+        let target = Name::from_ascii(format!("{target}.")).expect("a name");
+        answer.add_answer(Record::from_rdata(
+            question.name().clone(),
+            1,
+            RData::CNAME(CNAME(target)),
+        ));
+    } else if known.is_none() {
         answer.metadata.response_code = ResponseCode::NXDomain;
     }
     for ip in known.into_iter().flatten() {
@@ -167,4 +183,22 @@ async fn an_unknown_name_and_dead_name_servers_say_so() {
         error.to_string().contains(&format!("{NAME}:7070: no a")),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_says_so_however_the_answer_lacks_it() {
+    let names = NameServer::start();
+    names.set(&[]);
+    for name in [NAME, ALIASES[0].0, ALIASES[1].0] {
+        let client = Client::builder(name).dns_servers(vec![names.address]).build();
+        let error = patiently(client.expect("valid settings").acquire("a", LEASE))
+            .await
+            .expect_err("no address");
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("{name}:7070: no address found")),
+            "{error}"
+        );
+    }
 }

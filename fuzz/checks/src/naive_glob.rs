@@ -1,5 +1,7 @@
+//! The glob as its definition reads.
+
 /// Whether the rest of the pattern covers the rest of the text, for every pair of rests, shortest first.
-pub fn glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let mut covers = vec![vec![false; text.len() + 1]; pattern.len() + 1];
     covers[pattern.len()][text.len()] = true;
