@@ -17,7 +17,7 @@ use crate::background::Background;
 use crate::connect::{ConnectError, connect};
 use crate::driver::{Driver, Progress};
 use crate::error::{AcquireError, FailureCause, Retry, ServerFailure};
-use crate::live::Live;
+use crate::live::{LastLoss, Live};
 use crate::resolve::{ResolveError, resolve};
 use crate::session::{Lost, Session};
 use crate::sync::lock;
@@ -32,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) tls: Option<Tls>,
     /// Where the last grant or queue place was had: asked first the next time.
     pub(crate) last_good: Mutex<Option<(Endpoint, SocketAddr)>>,
+    pub(crate) last_loss: Arc<LastLoss>,
 }
 
 /// What one claim asks for.
@@ -72,6 +73,10 @@ async fn attempts(
     request: &Request,
     last_failure: &Mutex<Option<Box<AcquireError>>>,
 ) -> Result<Driver, AcquireError> {
+    if request.may_retry {
+        let moment = after_last_loss(settings, request);
+        background.timers.sleep_until(moment).await;
+    }
     let mut backoff = Backoff::new();
     loop {
         let error = match attempt(background, settings, request).await {
@@ -92,6 +97,18 @@ async fn attempts(
         *lock(last_failure) = Some(Box::new(error));
         background.timers.sleep_until(boot_now() + wait).await;
     }
+}
+
+/// When to ask first: whatever took the last claim of this client has taken those of others at the same moment, and they
+/// all come back. Long after a loss it is now.
+fn after_last_loss(settings: &Settings, request: &Request) -> BootInstant {
+    let Some(lost_at) = settings.last_loss.get() else {
+        return BootInstant::ZERO;
+    };
+    let wait = Backoff::after_loss(request.lease.as_duration(), fastrand::f64());
+    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    tracing::debug!(name: "after_loss", lock = %request.lock, wait_ms, "asking so long after the last loss, or now");
+    lost_at + wait
 }
 
 /// Asks each address of each server once, until one of them has taken the claim.
@@ -168,8 +185,15 @@ async fn claim_at(
         connected = connect(background, endpoint, address, request.lease, settings.tls.as_ref()) => connected,
     };
     let (socket, stream) = connected.map_err(|error| Refusal::AskNext(error.into()))?;
+    tracing::debug!(name: "connected", lock = %request.lock, server = %address, "connected");
     let session = Session::new(&request.lock, request.lease, boot_now());
-    let live = Arc::new(Live::new(request.lock.clone(), address, session, socket));
+    let live = Arc::new(Live::new(
+        request.lock.clone(),
+        address,
+        session,
+        socket,
+        Arc::clone(&settings.last_loss),
+    ));
     let mut driver = Driver::new(live, stream, background.timers.clone());
     let mut first = driver.next().await;
     if !matches!(first, Progress::Ended(_)) {

@@ -166,6 +166,7 @@ impl ClientBuilder {
                 connect_timeout: self.connect_timeout,
                 tls: self.tls,
                 last_good: Mutex::new(None),
+                last_loss: Arc::default(),
             }),
         })
     }
@@ -226,6 +227,9 @@ impl Claim {
 
     /// As [`acquire`](Self::acquire), but tries again after a failure that can pass: with exponential backoff from 100 ms
     /// to 5 s with jitter, at once when the server was shutting down. Each attempt is a new place at the end of the queue.
+    ///
+    /// A client that has just lost a claim first waits up to a quarter of the lease, at most 500 ms: those who lost their
+    /// server with it do not all come back at the same moment.
     ///
     /// # Errors
     ///

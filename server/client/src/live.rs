@@ -25,13 +25,37 @@ pub(crate) struct Live {
     /// Taken when it is closed, so that a grant kept around holds no descriptor.
     socket: Mutex<Option<Arc<TcpStream>>>,
     ended: watch::Sender<Option<Lost>>,
+    last_loss: Arc<LastLoss>,
+}
+
+/// When a claim of a client was last lost to something else than its own wish.
+#[derive(Debug, Default)]
+pub(crate) struct LastLoss(Mutex<Option<BootInstant>>);
+
+impl LastLoss {
+    pub(crate) fn get(&self) -> Option<BootInstant> {
+        *lock(&self.0)
+    }
+
+    fn note(&self, lost: &Lost) {
+        if !matches!(lost, Lost::Released) {
+            *lock(&self.0) = Some(boot_now());
+        }
+    }
 }
 
 impl Live {
-    pub(crate) fn new(lock: LockName, server: SocketAddr, session: Session, socket: Arc<TcpStream>) -> Self {
+    pub(crate) fn new(
+        lock: LockName,
+        server: SocketAddr,
+        session: Session,
+        socket: Arc<TcpStream>,
+        last_loss: Arc<LastLoss>,
+    ) -> Self {
         Self {
             lock,
             server,
+            last_loss,
             session: Mutex::new(session),
             socket: Mutex::new(Some(socket)),
             ended: watch::Sender::new(None),
@@ -92,6 +116,10 @@ impl Live {
         }
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
+            if first {
+                // Before anybody knows: whoever asks again because of it shall find it.
+                self.last_loss.note(&lost);
+            }
             ended.get_or_insert(lost);
             first
         });
