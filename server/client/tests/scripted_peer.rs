@@ -435,7 +435,8 @@ async fn a_dropped_wait_leaves_neither_a_waiter_nor_a_grant() {
 
 #[tokio::test]
 async fn a_grant_that_nobody_receives_any_more_is_released() {
-    for _ in 0..20 {
+    let mut unreceived = 0;
+    while unreceived < 20 {
         let (granted, is_granted) = std::sync::mpsc::channel();
         let peer = Peer::start(move |listener| {
             let mut conn = listener.accept();
@@ -446,9 +447,11 @@ async fn a_grant_that_nobody_receives_any_more_is_released() {
         });
         let client = client(&peer);
         let mut wait = Box::pin(client.acquire(LOCK, LONG_LEASE));
-        assert!(futures_util::poll!(&mut wait).is_pending());
+        // On a busy machine the grant may be there at the first look: that one is received, and dropped too.
+        let looked = futures_util::poll!(&mut wait);
+        unreceived += usize::from(looked.is_pending());
         is_granted.recv_timeout(PATIENCE).expect("granted");
-        drop(wait);
+        drop((looked, wait));
         peer.finish();
     }
 }
