@@ -8,7 +8,7 @@ TARGET    := $(or $(CARGO_TARGET_DIR),target)
 WORKSPACE := --workspace --all-features --locked
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dist takeover-figures example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz bench clean-test
+.PHONY: help demo dist takeover-figures example-postgres example-s3 example-axum test build setup lint fmt clippy docs rules fuzz soak bench clean-test
 
 help: ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -94,6 +94,10 @@ BENCH_SECONDS ?= 7
 bench: setup ## Measure against the machine's limit, Redis, PostgreSQL and etcd, BENCH_SECONDS each; prints Markdown
 	$(CARGO) build --release --locked -p monolock-server -p monolock-benchmarks
 	@$(TARGET)/release/monolock-bench --seconds $(BENCH_SECONDS)
+
+soak: ## Run the pair under 5,000 sessions and faults for half an hour; nothing may grow (MONOLOCK_SOAK_MINUTES)
+	$(CARGO) build --release --locked --bins -p monolock-failover
+	$(CARGO) test --release --locked -p monolock-integration-tests --test soak -- --include-ignored --nocapture
 
 clean-test: ## Remove what the tests left outside cargo's own files: tools, images, containers
 	@integration-tests/setup --clean

@@ -305,6 +305,15 @@ impl Pair {
         }
     }
 
+    /// The process of a node that runs.
+    #[must_use]
+    pub fn process_id(&self, node: NodeId) -> Option<u32> {
+        match node {
+            NodeId::A => self.a.child.as_ref()?.id(),
+            NodeId::B => self.b.child.as_ref()?.id(),
+        }
+    }
+
     fn signal(&mut self, node: NodeId, signal: Signal) -> Result<(), PairError> {
         let id = self.process(node).child.as_ref().and_then(Child::id);
         let pid = id.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
