@@ -170,6 +170,8 @@ pub enum SwapOutcome {
         /// What it held.
         current: Option<Record>,
     },
+    /// The register was certainly not changed by this swap, and never will be.
+    Failed,
     /// The answer was lost: the swap may have happened, or may still happen.
     Unknown,
 }
@@ -327,7 +329,7 @@ pub enum JournalEntry {
         /// The argument.
         basis: TakeoverBasis,
     },
-    /// The swap was won by somebody else.
+    /// The swap was won by somebody else, or failed for certain.
     TakeoverLost {
         /// The term that was not won.
         term: Term,

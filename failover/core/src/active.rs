@@ -400,6 +400,19 @@ impl Watchdog {
         }
     }
 
+    /// A renewal that failed is due again when the lock table has answered; a handover that failed is over.
+    pub(crate) fn reign_swap_failed(&mut self, new: &Record, now: BootInstant) {
+        let reign = match &mut self.role {
+            Role::Active(active) => &mut active.reign,
+            Role::HandingOver(handing_over) => &mut handing_over.reign,
+            Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return,
+        };
+        reign.attempts.retain(|attempt| attempt.new != *new);
+        if reign.attempts.is_empty() && self.has_sent_handover() {
+            self.reopen(now);
+        }
+    }
+
     fn has_sent_handover(&self) -> bool {
         matches!(&self.role, Role::HandingOver(handing_over) if handing_over.handover.is_some())
     }

@@ -57,6 +57,14 @@ pub(crate) struct TakingOver {
     active_lived_until: BootInstant,
 }
 
+impl TakingOver {
+    /// Forgets a swap that will never land; whether none is left.
+    pub(crate) fn forget_attempt(&mut self, new: &Record) -> bool {
+        self.attempts.retain(|attempt| attempt.new != *new);
+        self.attempts.is_empty()
+    }
+}
+
 /// One swap that may still land.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Attempt {
@@ -159,6 +167,7 @@ impl Watchdog {
             Some(self.started + ttl),
             self.promise.as_ref().map(|promise| promise.until),
             self.observation.unchanged_since().map(|since| since + ttl),
+            Some(self.next_attempt),
         ];
         let due = could_take_over_at
             .into_iter()
@@ -174,10 +183,10 @@ impl Watchdog {
         if self.witness_op.is_some() {
             return;
         }
-        if let Ok(basis) = self.takeover_basis(now) {
-            self.start_takeover(basis, now);
-        } else if now >= self.next_reading {
-            self.read_witness(now);
+        match self.takeover_basis(now) {
+            Ok(basis) if now >= self.next_attempt => self.start_takeover(basis, now),
+            Ok(_) | Err(_) if now >= self.next_reading => self.read_witness(now),
+            Ok(_) | Err(_) => {}
         }
     }
 

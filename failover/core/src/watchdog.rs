@@ -75,6 +75,8 @@ pub struct Watchdog {
     pub(crate) observation: Observation,
     pub(crate) witness_op: Option<WitnessOp>,
     pub(crate) next_reading: BootInstant,
+    /// After a takeover that failed: not before then.
+    pub(crate) next_attempt: BootInstant,
     /// The highest floor ever read from the witness.
     pub(crate) witness_floor: Token,
     pub(crate) promise: Option<Promise>,
@@ -193,6 +195,7 @@ impl Watchdog {
             observation: Observation::none(),
             witness_op: None,
             next_reading: now,
+            next_attempt: now,
             witness_floor: Token::ZERO,
             promise: None,
             proof: None,
@@ -305,6 +308,7 @@ impl Watchdog {
             }
             // A swap cannot lose against what it expected: nothing is known.
             SwapOutcome::Lost { .. } | SwapOutcome::Unknown => self.swap_in_doubt(now),
+            SwapOutcome::Failed => self.swap_failed(&new, now),
         }
         self.drive(now);
     }
@@ -573,6 +577,24 @@ impl Watchdog {
     /// A reading will tell; not at once, or a broken witness would be asked without a pause.
     fn swap_in_doubt(&mut self, now: BootInstant) {
         self.next_reading = now + self.config.timing.reading_interval();
+    }
+
+    /// This attempt will never land. Whoever has no other one under way is in no doubt, and no reading is needed.
+    fn swap_failed(&mut self, new: &Record, now: BootInstant) {
+        self.next_attempt = now + self.config.timing.reading_interval();
+        match &mut self.role {
+            Role::TakingOver(taking_over) => {
+                if taking_over.forget_attempt(new) {
+                    let term = taking_over.term;
+                    self.journal(JournalEntry::TakeoverLost { term });
+                    self.role = Role::Standby;
+                } else {
+                    self.swap_in_doubt(now);
+                }
+            }
+            Role::Active(_) | Role::HandingOver(_) => self.reign_swap_failed(new, now),
+            Role::Standby | Role::Opening(_) => {}
+        }
     }
 
     fn learn(&mut self, record: &Record) {

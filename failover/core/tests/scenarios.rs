@@ -186,6 +186,43 @@ fn a_renewal_counts_from_its_sending_and_raises_the_ceiling_it_carried() {
     assert_eq!(b.watchdog.status(at(4_100)).authority_until, Some(at(4_560)));
 }
 
+// ---- swaps that failed for certain
+
+#[test]
+fn a_takeover_that_failed_for_certain_is_tried_again_after_a_pause_and_binds_nothing() {
+    let mut b = standby();
+    b.watches(3_200, Some(&of_a(10)));
+    b.does(&["note: take 5 by silence", "swap 4.10 a7 -> 5.11 b9 floor 505"]);
+    b.fails(3_210);
+    b.does(&["note: 5 lost", "read"]);
+    b.is_asked(3_220, request(4, 7, 501));
+    b.does(&["promise"]);
+    let mut b = standby();
+    b.watches(3_200, Some(&of_a(10)));
+    b.does(&["note: take 5 by silence", "swap 4.10 a7 -> 5.11 b9 floor 505"]);
+    b.fails(3_210);
+    b.watches(3_409, Some(&of_a(10)));
+    b.does(&["note: 5 lost"]);
+    b.watches(3_410, Some(&of_a(10)));
+    b.does(&["note: take 5 by silence", "swap 4.10 a7 -> 5.12 b9 floor 505"]);
+}
+
+#[test]
+fn a_renewal_that_failed_for_certain_leaves_no_doubt() {
+    let mut b = reigning();
+    b.table_answers(3_220, 501);
+    b.does(&["ask for 5 floor 505", "swap 5.11 b9 -> 5.12 b9 floor 505"]);
+    b.fails(3_230);
+    b.wakes(3_430);
+    b.does(&[]);
+    b.wakes(3_615);
+    b.does(&["ask table"]);
+    b.table_answers(3_620, 501);
+    b.does(&["swap 5.11 b9 -> 5.13 b9 floor 505"]);
+    b.wins(3_630);
+    b.does(&["renew 5: tokens ..505, until 4580"]);
+}
+
 // ---- the lock table
 
 /// A swap that lands counts, but the doubt about it is no reason to renew again: only the table's answer is.

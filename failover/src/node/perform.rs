@@ -100,20 +100,19 @@ impl Driver {
             let outcome = match swapped {
                 Ok(witness::SwapOutcome::Won) => Ok(SwapOutcome::Won),
                 Ok(witness::SwapOutcome::Lost { current }) => Ok(SwapOutcome::Lost { current }),
-                Ok(witness::SwapOutcome::Failed(error) | witness::SwapOutcome::Unknown(error)) => {
-                    Err(error.to_string())
-                }
-                Err(_elapsed) => Err("no answer in time".to_owned()),
+                Ok(witness::SwapOutcome::Failed(error)) => Err((SwapOutcome::Failed, error.to_string())),
+                Ok(witness::SwapOutcome::Unknown(error)) => Err((SwapOutcome::Unknown, error.to_string())),
+                Err(_elapsed) => Err((SwapOutcome::Unknown, "no answer in time".to_owned())),
             };
             let outcome = match outcome {
                 Ok(outcome) => {
                     metrics.note_witness_answer(WitnessOperation::Swap, took, took > slow);
                     outcome
                 }
-                Err(problem) => {
-                    tracing::warn!(problem, "the outcome of a swap at the witness is not known");
+                Err((outcome, problem)) => {
+                    tracing::warn!(problem, ?outcome, "a swap at the witness came to nothing known");
                     metrics.note_witness_failure(WitnessOperation::Swap, problem);
-                    SwapOutcome::Unknown
+                    outcome
                 }
             };
             Input::Swapped { op, outcome }

@@ -454,7 +454,9 @@ impl World {
             SwapOutcome::Lost { current } if *current != expected => {
                 process.monitor.sees_register(op, current, now);
             }
-            SwapOutcome::Lost { .. } | SwapOutcome::Unknown => process.monitor.sees_nothing(op),
+            SwapOutcome::Lost { .. } | SwapOutcome::Failed | SwapOutcome::Unknown => {
+                process.monitor.sees_nothing(op)
+            }
         }
         process.watchdog.handle_swap(op, outcome, now);
     }

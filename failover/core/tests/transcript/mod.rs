@@ -191,6 +191,12 @@ impl Node {
         new
     }
 
+    /// The swap under way was certainly not done.
+    #[track_caller]
+    pub(crate) fn fails(&mut self, now: u64) {
+        self.swapped(now, |_| SwapOutcome::Failed);
+    }
+
     #[track_caller]
     pub(crate) fn persisted(&mut self, now: u64, written: bool) {
         let now = self.moment(now);

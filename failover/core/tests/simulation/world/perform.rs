@@ -24,6 +24,12 @@ impl World {
                     let word = monitor.swaps(expected.as_ref(), now);
                     monitor.asks_witness(op, now);
                     self.hold_to(word)?;
+                    // A request that finds no way to the witness fails at once, as often as it is just not answered.
+                    if self.hosts[&node].witness_cut_until > self.now && self.now.is_multiple_of(2) {
+                        let failed = Event::Swapped(op, expected, new, SwapOutcome::Failed);
+                        self.push(self.now + 1, node, life, failed);
+                        continue;
+                    }
                     let unknown = Event::Swapped(op, expected.clone(), new.clone(), SwapOutcome::Unknown);
                     let request = Event::SwapAtWitness(life.expect("running"), op, expected, new);
                     self.ask_witness(node, request, unknown);
