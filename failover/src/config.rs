@@ -26,6 +26,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use monolock_failover_core::{NoWitness, Unproven};
 use monolock_failover_core::{NodeId, Timing};
 use monolock_server::Config as ServerConfig;
 use monolock_server::SettingError;
@@ -120,7 +121,7 @@ pub enum WitnessSetting {
         name: String,
     },
     /// None: what to do about a silent peer that cannot be proven dead.
-    None(Unproven),
+    None(NoWitness),
 }
 
 impl WitnessSetting {
@@ -154,15 +155,6 @@ impl fmt::Debug for HiddenText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("hidden")
     }
-}
-
-/// What a node without a witness does about a silent peer whose death cannot be proven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unproven {
-    /// It waits: nobody serves until an operator decides.
-    Wait,
-    /// It takes over: two nodes may serve, and only the order of tokens protects.
-    Takeover,
 }
 
 /// Whether a grant waits for the standby to have heard of it.
@@ -224,6 +216,17 @@ pub struct HookConfig {
 }
 
 impl NodeConfig {
+    /// How the pair decides without a witness, when it has none.
+    #[must_use]
+    pub fn no_witness(&self) -> Option<NoWitness> {
+        match self.witness {
+            WitnessSetting::None(setting) => Some(setting),
+            WitnessSetting::File(_) | WitnessSetting::Postgres { .. } | WitnessSetting::Dns { .. } => None,
+            #[cfg(feature = "s3")]
+            WitnessSetting::S3(_) => None,
+        }
+    }
+
     /// What is allowed and should be known all the same, one line each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -256,7 +259,10 @@ impl NodeConfig {
                     .into(),
             );
         }
-        if matches!(self.witness, WitnessSetting::None(Unproven::Takeover)) {
+        if self
+            .no_witness()
+            .is_some_and(|setting| setting.unproven == Unproven::Takeover)
+        {
             warnings.push(
                 "MONOLOCK_UNPROVEN: after a partition both nodes may be active: every resource must check tokens".into(),
             );

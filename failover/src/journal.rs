@@ -211,6 +211,11 @@ impl From<&JournalEntry> for Step {
                     .with_detail(format!("it holds {found}"))
             }
             JournalEntry::StateNotDurable => Self::new("state_not_durable"),
+            JournalEntry::FloorExtendedAlone { term, floor } => Self::new("floor_extended_alone")
+                .in_term(*term)
+                .with_detail(format!(
+                    "to {floor}: from here on the order of tokens rests on the clocks of the two nodes, too"
+                )),
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::Parser as _;
 use monolock_failover::config::{Cli, Command};
 use monolock_failover::drill;
 use monolock_failover::node::Node;
-use monolock_failover::operator::{PairStatus, hand_over};
+use monolock_failover::operator::{PairStatus, extend_reserve, hand_over};
 use monolock_server::config::explain_usage;
 use monolock_server::logging;
 use tokio::signal::unix::{SignalKind, signal};
@@ -56,6 +56,12 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
             } else {
                 ExitCode::from(UNHEALTHY)
             })
+        }
+        Command::ExtendReserve => {
+            let (node, link) = cli.node.check_link()?;
+            let left = runtime.block_on(extend_reserve(node, &link))?;
+            println!("the reserve is extended: {left} grants were left");
+            Ok(ExitCode::SUCCESS)
         }
         Command::Handover { json } => {
             let (node, link) = cli.node.check_link()?;

@@ -4,19 +4,21 @@
 //! with the time it happened, and performs what comes out, in order. Whatever takes time (the witness, the peer, the
 //! disk, the lock table) runs in tasks of its own and comes back as an input, so that nothing can keep the watchdog
 //! from seeing that its authority has lapsed. The gate of the lock server checks that deadline by itself, too.
+//!
+//! All of it runs on threads of its own: the sessions of a lock table that is stuck can block every other one.
 
 use std::sync::Arc;
 
 use monolock_clock::boot_now;
-use monolock_failover_core::{Config, Incarnation, Watchdog};
-use monolock_server::{ExtraRoutes, Server, StartError, StartGate};
-use tokio::sync::{mpsc, watch};
+use monolock_failover_core::{Config, Incarnation, NodeState, Watchdog};
+use monolock_server::{ExtraRoutes, Server, ServerHandle, StartError, StartGate};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::{self, PairView};
 use crate::clock::NodeClock;
-use crate::config::{FollowMode, NodeConfig, Unproven, WitnessSetting};
+use crate::config::{FollowMode, NodeConfig};
 use crate::dns::{DnsListenError, NameKeeper, NameProgress, ServiceState};
 use crate::journal::{Journal, JournalError};
 use crate::metrics::PairMetrics;
@@ -26,11 +28,15 @@ use crate::witness::{self, Witness, WitnessError};
 
 mod driver;
 mod feed;
+mod own_runtime;
 mod peer_watch;
 mod perform;
 mod reasons;
+mod table;
 
 use driver::Driver;
+use own_runtime::OwnRuntime;
+use table::Table;
 
 /// Why a node does not start. Nothing is left running.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +70,9 @@ pub enum NodeError {
         /// What to do.
         instead: &'static str,
     },
+    /// The system gave no threads.
+    #[error("the system gives no thread of its own to the node: {0}")]
+    NoThread(#[source] std::io::Error),
     /// The system gave no randomness.
     #[error("the system has no random number to tell this life of the node from others")]
     NoRandomness,
@@ -71,7 +80,13 @@ pub enum NodeError {
 
 /// A node with everything bound and its gate shut; it starts to watch in [`Node::run`].
 pub struct Node {
+    own: OwnRuntime,
     server: Server,
+    watching: Watching,
+}
+
+/// Everything but the lock server, on threads of its own.
+struct Watching {
     peer_server: PeerServer,
     dns: Option<NameKeeper>,
     driver: Driver,
@@ -82,6 +97,18 @@ pub struct Node {
     name_progress: watch::Sender<NameProgress>,
 }
 
+/// What is open before anything runs.
+struct Bound {
+    config: NodeConfig,
+    incarnation: Incarnation,
+    state_file: StateFile,
+    state: NodeState,
+    journal: Journal,
+    witness: Option<Arc<dyn Witness>>,
+    peer_server: PeerServer,
+    dns: Option<NameKeeper>,
+}
+
 impl Node {
     /// Opens the state file and the witness, and binds every listener.
     ///
@@ -90,38 +117,129 @@ impl Node {
     /// [`NodeError`] names what could not be had.
     pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
         check_supported(&config)?;
+        let own = OwnRuntime::new().map_err(NodeError::NoThread)?;
+        let bound = own.run(Bound::bind(config)).await?;
+        let (calls_in, calls) = mpsc::channel(CALLS_AHEAD);
+        let view = bound.view(calls_in.clone());
+        let routes = |_| ExtraRoutes {
+            admin: admin::routes(view),
+            ..ExtraRoutes::default()
+        };
+        let server = Server::start_with_routes(bound.config.server.clone(), StartGate::Shut, routes).await?;
+        let handle = server.handle();
+        let watching = own
+            .run(async move { Watching::over(bound, handle, calls_in, calls) })
+            .await?;
+        Ok(Self {
+            own,
+            server,
+            watching,
+        })
+    }
+
+    /// Watches, serves and answers until `stop` is cancelled; then hands over or releases its term, tells its sessions,
+    /// and closes its listeners, the name and the peer link last.
+    pub async fn run(self, stop: CancellationToken) {
+        let Self {
+            own,
+            server,
+            watching,
+        } = self;
+        let close = CancellationToken::new();
+        let (gave_up_in, gave_up) = oneshot::channel();
+        let watching = own.run(watching.run(stop, gave_up_in, close.clone()));
+        let serving = async {
+            // A watchdog that is gone without a word has nothing to give up either.
+            let _ = gave_up.await;
+            server.shutdown().await;
+            close.cancel();
+        };
+        tokio::join!(watching, serving);
+    }
+
+    /// The lock server inside, for the program that embeds the node.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+}
+
+impl Bound {
+    async fn bind(config: NodeConfig) -> Result<Self, NodeError> {
         let incarnation = draw_incarnation()?;
         let (state_file, state) = StateFile::open(&config.state_file)?;
         let journal = Journal::open(config.node, config.journal.as_deref())?;
         let witness = open_witness(&config).await?;
         let secret = config.link.secret.clone();
-        let peer_server = PeerServer::bind(config.link.listen, config.node, secret.clone()).await?;
+        let peer_server = PeerServer::bind(config.link.listen, config.node, secret).await?;
         let dns = match &config.dns {
             Some(dns) => Some(NameKeeper::start(dns).await?),
             None => None,
         };
-        let (calls_in, calls) = mpsc::channel(CALLS_AHEAD);
-        let peer_as =
-            |from| PeerClient::new(config.link.peer.clone(), from, config.node.peer(), secret.clone());
-        let view = PairView {
-            node: config.node,
-            own_address: peer_server.local_addr().to_string(),
-            calls: calls_in.clone(),
-            peer: peer_as(Sender::Operator).with_time_limit(admin::TIME_LIMIT),
-        };
-        let peer = peer_as(Sender::Node(config.node)).with_time_limit(config.timing.ttl() / 2);
-        let routes = |_| ExtraRoutes {
-            admin: admin::routes(view),
-            ..ExtraRoutes::default()
-        };
-        let server = Server::start_with_routes(config.server.clone(), StartGate::Shut, routes).await?;
-        let metrics = PairMetrics::register(server.handle().metrics_registry());
+        Ok(Self {
+            config,
+            incarnation,
+            state_file,
+            state,
+            journal,
+            witness,
+            peer_server,
+            dns,
+        })
+    }
+
+    fn peer_as(&self, from: Sender) -> PeerClient {
+        let link = &self.config.link;
+        PeerClient::new(
+            link.peer.clone(),
+            from,
+            self.config.node.peer(),
+            link.secret.clone(),
+        )
+    }
+
+    fn view(&self, calls: mpsc::Sender<PeerCall>) -> PairView {
+        PairView {
+            node: self.config.node,
+            own_address: self.peer_server.local_addr().to_string(),
+            calls,
+            peer: self.peer_as(Sender::Operator).with_time_limit(admin::TIME_LIMIT),
+        }
+    }
+}
+
+impl Watching {
+    fn over(
+        bound: Bound,
+        server: ServerHandle,
+        calls_in: mpsc::Sender<PeerCall>,
+        calls: mpsc::Receiver<PeerCall>,
+    ) -> Result<Self, NodeError> {
+        let peer = bound
+            .peer_as(Sender::Node(bound.config.node))
+            .with_time_limit(bound.config.timing.ttl() / 2);
+        let Bound {
+            config,
+            incarnation,
+            state_file,
+            state,
+            journal,
+            witness,
+            peer_server,
+            dns,
+        } = bound;
+        let metrics = PairMetrics::register(server.metrics_registry());
         let watchdog_config = Config {
             node: config.node,
             incarnation,
             timing: config.timing,
             fast_takeover: config.fast_takeover,
+            no_witness: config.no_witness(),
         };
+        if let Some(setting) = config.no_witness() {
+            server.keep_for_counting(setting.reserve.as_secs());
+        }
+        let table = Table::of(server.clone()).map_err(NodeError::NoThread)?;
         let watchdog = Watchdog::new(watchdog_config, state, boot_now());
         let clock = NodeClock::new(config.clock.clone());
         let (inputs_in, inputs) = mpsc::channel(INPUTS_AHEAD);
@@ -139,7 +257,8 @@ impl Node {
             config: Arc::new(config),
             incarnation,
             watchdog,
-            server: server.handle(),
+            server,
+            table,
             peer: Arc::new(peer),
             clock: Arc::new(clock),
             witness,
@@ -151,7 +270,6 @@ impl Node {
             metrics: Arc::new(metrics),
         });
         Ok(Self {
-            server,
             peer_server,
             dns,
             driver,
@@ -163,26 +281,18 @@ impl Node {
         })
     }
 
-    /// Watches, serves and answers until `stop` is cancelled; then hands over or releases its term, tells its sessions,
-    /// and closes its listeners, the name and the peer link last.
-    pub async fn run(self, stop: CancellationToken) {
+    /// Says when the term is given up, and closes the listeners when it is told to.
+    async fn run(self, stop: CancellationToken, gave_up: oneshot::Sender<()>, close: CancellationToken) {
         let listeners = TaskTracker::new();
-        let close = CancellationToken::new();
         listeners.spawn(self.peer_server.serve(self.calls_in, close.clone()));
         if let Some(dns) = self.dns {
-            listeners.spawn(dns.serve(self.name, self.name_progress, close.clone()));
+            listeners.spawn(dns.serve(self.name, self.name_progress, close));
         }
         self.driver.run(self.inputs, self.calls, stop).await;
-        self.server.shutdown().await;
-        close.cancel();
+        // The server waits for it, unless it is gone.
+        let _ = gave_up.send(());
         listeners.close();
         listeners.wait().await;
-    }
-
-    /// The lock server inside, for the program that embeds the node.
-    #[must_use]
-    pub fn server(&self) -> &Server {
-        &self.server
     }
 }
 
@@ -194,21 +304,13 @@ fn check_supported(config: &NodeConfig) -> Result<(), NodeError> {
             instead: "use async: after a crash, grants of the last moments may be unheard of, and the token protects",
         });
     }
-    match config.witness {
-        WitnessSetting::File(_) | WitnessSetting::Postgres { .. } | WitnessSetting::Dns { .. } => Ok(()),
-        #[cfg(feature = "s3")]
-        WitnessSetting::S3(_) => Ok(()),
-        WitnessSetting::None(Unproven::Wait | Unproven::Takeover) => Err(NodeError::NotSupported {
-            setting: "MONOLOCK_WITNESS",
-            value: "none",
-            instead: "give the pair a witness",
-        }),
-    }
+    Ok(())
 }
 
-async fn open_witness(config: &NodeConfig) -> Result<Arc<dyn Witness>, NodeError> {
-    let witness = witness::open(&config.witness, config.timing.ttl() / 2)?
-        .expect("a pair without a witness is not supported: checked before");
+async fn open_witness(config: &NodeConfig) -> Result<Option<Arc<dyn Witness>>, NodeError> {
+    let Some(witness) = witness::open(&config.witness, config.timing.ttl() / 2)? else {
+        return Ok(None);
+    };
     match witness.read().await {
         Ok(_) => {}
         // A node that comes back while the witness is away is still a voice for its peer.
@@ -219,7 +321,7 @@ async fn open_witness(config: &NodeConfig) -> Result<Arc<dyn Witness>, NodeError
             return Err(error.into());
         }
     }
-    Ok(witness)
+    Ok(Some(witness))
 }
 
 fn draw_incarnation() -> Result<Incarnation, NodeError> {

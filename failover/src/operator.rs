@@ -32,14 +32,14 @@ pub struct NodeReport {
     pub error: Option<String>,
 }
 
-/// Why the pair did not hand over.
+/// Why the pair did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
     /// Neither node answers that it is active.
     #[error("no node is active:\n{0}")]
     NoActive(Box<PairStatus>),
     /// The active node answered that it has not.
-    #[error("node {node} has not handed over: {reason}")]
+    #[error("node {node} has not done it: {reason}")]
     NotDone {
         /// The active node.
         node: NodeId,
@@ -47,9 +47,7 @@ pub enum HandoverError {
         reason: String,
     },
     /// The active node gave no answer: it may have, or still will.
-    #[error(
-        "node {node} was asked to hand over and has not said what became of it: {failure}: ask for the status"
-    )]
+    #[error("node {node} was asked and has not said what became of it: {failure}: ask for the status")]
     Unknown {
         /// The active node.
         node: NodeId,
@@ -71,6 +69,11 @@ impl PairStatus {
         let mut active = self.nodes.iter().filter(|report| report.is_active());
         let first = active.next()?.node;
         active.next().is_none().then_some(first)
+    }
+
+    fn grants_left(&self, node: NodeId) -> Option<u64> {
+        let mut reports = self.nodes.iter().filter(|report| report.node == node);
+        reports.next()?.status.as_ref()?.grants_left
     }
 
     /// Whether one node serves and the other could take its place.
@@ -134,6 +137,9 @@ impl fmt::Display for NodeReport {
         if let Some(left) = status.authority_left_ms {
             write!(f, ", authority for {left} ms")?;
         }
+        if let Some(left) = status.grants_left {
+            write!(f, ", {left} grants left")?;
+        }
         if status.role == Role::Standby && status.ready_for_handover {
             write!(f, ", ready")?;
         }
@@ -171,6 +177,31 @@ pub async fn hand_over(node: NodeId, link: &LinkConfig) -> Result<BeginHandoverR
             answer.value.reason.unwrap_or("it gives no reason".into()),
         )),
         Err(CallFailure::Declined(reason)) => Err(not_done(reason)),
+        Err(failure) => Err(HandoverError::Unknown {
+            node: active,
+            failure,
+        }),
+    }
+}
+
+/// Extends the reserve of the active node of a pair without a witness; returns how many grants it had left.
+///
+/// # Errors
+///
+/// [`HandoverError`], which also says when no node is active.
+pub async fn extend_reserve(node: NodeId, link: &LinkConfig) -> Result<u64, HandoverError> {
+    let pair = PairStatus::ask(node, link).await;
+    let Some(active) = pair.active() else {
+        return Err(HandoverError::NoActive(Box::new(pair)));
+    };
+    let left = pair.grants_left(active);
+    match client(active, node, link).extend_reserve().await {
+        Ok(answer) if answer.value.extended => Ok(left.unwrap_or(0)),
+        Ok(_) => Err(HandoverError::NotDone {
+            node: active,
+            reason: "the pair has a witness: its reserve is extended by every renewal".to_owned(),
+        }),
+        Err(CallFailure::Declined(reason)) => Err(HandoverError::NotDone { node: active, reason }),
         Err(failure) => Err(HandoverError::Unknown {
             node: active,
             failure,

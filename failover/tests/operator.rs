@@ -53,6 +53,8 @@ fn status(node: NodeId, role: Role) -> NodeStatus {
         floor: Token::new(100),
         last_token: Token::new(99),
         longest_lease_ms: 0,
+        table_answers: true,
+        grants_left: None,
         ready_for_handover: role == Role::Standby,
         boot_nanos: 0,
         wall_nanos: 0,

@@ -143,8 +143,4 @@ fn what_this_version_does_not_support_yet_is_refused_not_ignored() {
     Settings::new()
         .with("MONOLOCK_FOLLOW", "sync")
         .expect_refused(&["MONOLOCK_FOLLOW", "sync"]);
-    Settings::new()
-        .with("MONOLOCK_WITNESS", "none")
-        .with("MONOLOCK_UNPROVEN", "wait")
-        .expect_refused(&["MONOLOCK_WITNESS", "none"]);
 }

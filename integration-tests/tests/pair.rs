@@ -3,6 +3,9 @@
 //! No bound on time is asserted: what must happen is waited for, and what must not happen is told by the order of tokens
 //! and by who answers.
 
+#[path = "pair/unwitnessed.rs"]
+mod unwitnessed;
+
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +13,7 @@ use std::time::Duration;
 use monolock_examples::pair::Pair;
 use monolock_failover::core::NodeId;
 use monolock_failover::journal::JournalLine;
-use monolock_failover::peer::message::Role;
+use monolock_failover::peer::message::{NodeStatus, Role};
 use monolock_integration_tests::raw_client::{RawClient, Received};
 use monolock_integration_tests::wait::wait_for;
 use monolock_integration_tests::{TempDir, binaries};
@@ -36,13 +39,24 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with(&[])
+    }
+
+    fn with(settings: &[(&'static str, &str)]) -> Self {
         let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = TempDir::with_prefix("monolock-pair-").expect("a temporary folder can be made");
         let runtime = Runtime::new().expect("a runtime starts");
         let program = binaries::path("monolock-failover");
         let pair = {
             let _entered = runtime.enter();
-            Pair::start(&program, folder.path(), TTL, None).expect("the pair starts")
+            let mut pair = Pair::prepare(&program, folder.path(), TTL).expect("there are ports");
+            for node in [NodeId::A, NodeId::B] {
+                for (variable, value) in settings {
+                    pair.set(node, variable, *value);
+                }
+                pair.start_node(node).expect("it starts");
+            }
+            pair
         };
         let (active, _) = runtime.block_on(pair.wait_until_healthy()).expect("healthy");
         Self {
@@ -87,10 +101,14 @@ impl Fixture {
         })
     }
 
-    fn role(&self, node: NodeId) -> Option<Role> {
+    fn status(&self, node: NodeId) -> Option<NodeStatus> {
         let status = self.runtime.block_on(self.pair.status());
         let report = status.nodes.into_iter().find(|report| report.node == node)?;
-        report.status.map(|status| status.role)
+        report.status
+    }
+
+    fn role(&self, node: NodeId) -> Option<Role> {
+        self.status(node).map(|status| status.role)
     }
 
     fn wait_for_role(&self, node: NodeId, role: Role) {

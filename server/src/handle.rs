@@ -62,6 +62,20 @@ impl ServerHandle {
             .step(|table, now| table.adopt_wall_clock(judged, now));
     }
 
+    /// Keeps so many seconds below the ceiling of every later term for grants to be counted in; see
+    /// [`LockTable::keep_for_counting`](monolock_core::LockTable::keep_for_counting).
+    pub fn keep_for_counting(&self, seconds: u64) {
+        self.shared
+            .owner
+            .step(|table, _| table.keep_for_counting(seconds));
+    }
+
+    /// Keeps the lock table to itself while `work` runs: to see what becomes of a server whose table is stuck.
+    #[doc(hidden)]
+    pub fn occupy_table(&self, work: impl FnOnce()) {
+        self.shared.owner.step(|_, _| work());
+    }
+
     /// The table's figures at this moment. It is answered by the owner of the table: an answer shows that it is not
     /// stuck.
     #[must_use]

@@ -65,6 +65,14 @@ pub enum Action {
         /// The operation.
         op: OpId,
     },
+    /// Without a witness: stop the silent peer, by its own word or by the fence command, before anybody takes over from
+    /// it; answer with [`handle_fenced`](crate::Watchdog::handle_fenced).
+    FenceFirst {
+        /// The operation.
+        op: OpId,
+        /// The term that must end.
+        term: Term,
+    },
     /// Open the gate of the lock server: this node is active.
     OpenGate(OpenGate),
     /// Move the deadline and the ceiling of an open gate.
@@ -77,7 +85,8 @@ pub enum Action {
         ceiling: Token,
     },
     /// Shut the gate and end its sessions; answer a handover's with
-    /// [`handle_gate_shut`](crate::Watchdog::handle_gate_shut).
+    /// [`handle_gate_shut`](crate::Watchdog::handle_gate_shut), any other with
+    /// [`handle_stopped`](crate::Watchdog::handle_stopped).
     ShutGate {
         /// Why.
         why: ShutReason,
@@ -110,7 +119,7 @@ pub struct OpenGate {
     pub first_token: Token,
     /// Every token granted is smaller.
     pub ceiling: Token,
-    /// When authority ends unless renewed.
+    /// When authority ends unless renewed; without a witness it does not.
     pub authority_until: BootInstant,
     /// Which locks are held back.
     pub grace: Grace,
@@ -136,6 +145,8 @@ pub struct PromiseRequest {
     pub floor: Token,
     /// The longest lease to remember, in milliseconds.
     pub max_lease_ms: u32,
+    /// Without a witness: the sender asks for consent to begin this term, with this first token. `None`: it holds it.
+    pub candidacy: Option<Token>,
 }
 
 /// The answer to a [`PromiseRequest`].
@@ -145,6 +156,10 @@ pub struct PromiseAnswer {
     pub refused: Option<PromiseRefusal>,
     /// The highest term that the answering node has seen.
     pub highest_term: Term,
+    /// The highest floor that it knows.
+    pub floor: Token,
+    /// The longest lease that it knows of, in milliseconds.
+    pub longest_lease_ms: u32,
 }
 
 /// Why a node does not promise.
@@ -158,6 +173,12 @@ pub enum PromiseRefusal {
     TermEnded,
     /// Its state file could not be written.
     NotDurable,
+    /// No consent: it is active itself.
+    Active,
+    /// No consent: a reign of its own has ended, and its gate is not known to be shut.
+    GateMayBeOpen,
+    /// No consent: the candidate's first token is below a floor that it knows.
+    FloorBehind,
 }
 
 /// The outcome of [`Action::SwapWitness`].
@@ -194,12 +215,16 @@ pub struct PeerStatus {
     pub incarnation: Incarnation,
     /// Whether its gate is open.
     pub active: bool,
+    /// Whether its lock table answers, as far as it knows.
+    pub table_answers: bool,
     /// Whether it could take a term handed to it.
     pub ready: bool,
     /// The highest term it has seen.
     pub highest_term: Term,
     /// The highest floor it has seen.
     pub floor: Token,
+    /// The longest lease it has heard of, in milliseconds.
+    pub longest_lease_ms: u32,
 }
 
 /// The argument that carries a takeover.
@@ -215,16 +240,25 @@ pub enum TakeoverBasis {
     Crash,
     /// The peer answers in a new life: the one that held the term is gone.
     NewIncarnation,
+    /// Without a witness: the peer agreed to it.
+    Consent,
+    /// Without a witness: the silent peer was stopped first.
+    Fenced,
+    /// Without a witness: the peer is silent, and nothing is proven. Two nodes may be active.
+    Unproven,
 }
 
 impl TakeoverBasis {
     /// Every basis, for dashboards.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::Silence,
         Self::Released,
         Self::Handover,
         Self::Crash,
         Self::NewIncarnation,
+        Self::Consent,
+        Self::Fenced,
+        Self::Unproven,
     ];
 
     /// A word for logs, metrics and the journal.
@@ -236,6 +270,9 @@ impl TakeoverBasis {
             Self::Handover => "handover",
             Self::Crash => "crash",
             Self::NewIncarnation => "new_incarnation",
+            Self::Consent => "consent",
+            Self::Fenced => "fenced",
+            Self::Unproven => "unproven",
         }
     }
 }
@@ -269,18 +306,37 @@ pub enum Waiting {
     SwapPending,
     /// It is active itself.
     IsActive,
+    /// Without a witness: the active peer was heard too recently.
+    PeerHeard {
+        /// When it will have been silent long enough.
+        until: BootInstant,
+    },
+    /// Without a witness: the silent peer is being stopped.
+    Fencing,
+    /// Without a witness: the silent peer could not be stopped, and may be active.
+    NotProven,
+    /// Without a witness: this node held the last term that it knows of, so its silent peer may have held a later one,
+    /// with tokens that this node has not heard of.
+    MayHaveBeenFollowed,
+    /// Without a witness: a reign of this node has ended, and its gate is not known to be shut.
+    GateMayBeOpen,
     /// Its process is about to end.
     Retired,
 }
 
 impl Waiting {
     /// Every word of [`as_str`](Self::as_str), for dashboards.
-    pub const WORDS: [&str; 8] = [
+    pub const WORDS: [&str; 13] = [
         "observing_after_start",
         "promise_runs",
         "record_moved",
         "witness_unread",
         "no_trusted_clock",
+        "peer_heard",
+        "fencing",
+        "not_proven",
+        "may_have_been_followed",
+        "gate_may_be_open",
         "swap_pending",
         "is_active",
         "retired",
@@ -294,6 +350,11 @@ impl Waiting {
             Self::PromiseRuns { .. } => "promise_runs",
             Self::RecordMoved { .. } => "record_moved",
             Self::WitnessUnread { .. } => "witness_unread",
+            Self::PeerHeard { .. } => "peer_heard",
+            Self::Fencing => "fencing",
+            Self::NotProven => "not_proven",
+            Self::MayHaveBeenFollowed => "may_have_been_followed",
+            Self::GateMayBeOpen => "gate_may_be_open",
             Self::NoTrustedClock => "no_trusted_clock",
             Self::SwapPending => "swap_pending",
             Self::IsActive => "is_active",
@@ -385,4 +446,12 @@ pub enum JournalEntry {
     },
     /// The state file could not be written.
     StateNotDurable,
+    /// Without a witness: the active, alone for long, has raised its floor without anybody's acknowledgement. From here
+    /// on the order of tokens rests on the peer's clock, too.
+    FloorExtendedAlone {
+        /// The term.
+        term: Term,
+        /// The new floor.
+        floor: Token,
+    },
 }

@@ -13,6 +13,7 @@ use crate::record::{Incarnation, NodeId, NodeState, Record, Term};
 use crate::rules::Rule;
 use crate::standby::{Attempt, remember_attempt};
 use crate::timing::Timing;
+use crate::unwitnessed::Unproven;
 use crate::watchdog::{HandoverMode, HandoverRefused, Role, Watchdog};
 
 /// A term that this node has won, with what it knows of the register.
@@ -51,6 +52,8 @@ pub(crate) struct Active {
     acknowledged_floor: Token,
     /// What the gate was last told.
     gate: (BootInstant, Token),
+    /// The largest token granted, as last told by the lock table.
+    last_token: Token,
     next_renewal: BootInstant,
     /// Unanswered: the owner of the lock table may be stuck, so nothing is renewed.
     table_probe: Option<OpId>,
@@ -135,11 +138,13 @@ impl Watchdog {
             reign,
             acknowledged_floor: floor,
             gate: (authority_until, floor),
+            last_token: first_token,
             next_renewal: now,
             table_probe: None,
             promise: None,
             renewal_due: false,
         });
+        self.alone.reign_began();
         self.act(Action::OpenGate(OpenGate {
             term,
             first_token,
@@ -174,7 +179,7 @@ impl Watchdog {
     pub(crate) fn drive_active(&mut self, now: BootInstant) {
         self.probe_table_if_due(now);
         let Role::Active(active) = &self.role else { return };
-        if self.witness_op.is_some() {
+        if self.witness_op.is_some() || self.config.no_witness.is_some() {
             return;
         }
         if active.is_in_doubt() {
@@ -205,6 +210,7 @@ impl Watchdog {
     pub(crate) fn active_table_report(&mut self, op: OpId, report: TableReport, now: BootInstant) {
         let timing = self.config.timing;
         let promise_op = self.next_op();
+        let ahead = timing.floor_ahead_seconds() + self.reserve_seconds();
         let Role::Active(active) = &mut self.role else {
             return;
         };
@@ -212,10 +218,14 @@ impl Watchdog {
             return;
         }
         let epoch = report.epoch.max(report.last_token.epoch_seconds());
-        let floor = self.known.floor.max(Token::first_of_epoch(
-            epoch.saturating_add(timing.floor_ahead_seconds()),
-        ));
+        let floor = self
+            .known
+            .floor
+            .max(Token::first_of_epoch(epoch.saturating_add(ahead)));
         self.known.floor = floor;
+        active.last_token = report.last_token;
+        let soon = Token::first_of_epoch(epoch.saturating_add(timing.floor_ahead_seconds()));
+        let runs_out = active.acknowledged_floor < soon;
         self.known.longest_lease_ms = self.known.longest_lease_ms.max(report.longest_lease_ms);
         active.renewal_due = true;
         let unanswered = active
@@ -232,6 +242,7 @@ impl Watchdog {
                 incarnation: self.config.incarnation,
                 floor,
                 max_lease_ms: self.known.longest_lease_ms,
+                candidacy: None,
             };
             self.act(Action::AskPromise {
                 op: promise_op,
@@ -241,6 +252,46 @@ impl Watchdog {
         if self.durable.floor < floor {
             self.persist_known();
         }
+        let waits_for_proof = self
+            .config
+            .no_witness
+            .is_some_and(|setting| setting.unproven == Unproven::Wait);
+        if waits_for_proof && runs_out {
+            self.extend_alone();
+        }
+    }
+
+    /// Raises the ceiling to the floor known, without anybody's acknowledgement; whether there is a gate to raise it for.
+    pub(crate) fn extend_alone(&mut self) -> bool {
+        let floor = self.known.floor;
+        let Role::Active(active) = &mut self.role else {
+            return false;
+        };
+        active.acknowledged_floor = floor;
+        let term = active.reign.term;
+        self.journal(JournalEntry::FloorExtendedAlone { term, floor });
+        self.update_gate();
+        true
+    }
+
+    /// Whether the lock table answers, unless it was asked only a while ago.
+    pub(crate) fn table_answers(&self, now: BootInstant) -> bool {
+        let Role::Active(active) = &self.role else {
+            return true;
+        };
+        active.table_probe.is_none() || now < active.next_renewal + self.config.timing.ttl()
+    }
+
+    pub(crate) fn grants_left(&self) -> Option<u64> {
+        let Role::Active(active) = &self.role else {
+            return None;
+        };
+        let ceiling = self.config.no_witness.map(|_| active.gate.1)?;
+        Some(
+            ceiling
+                .get()
+                .saturating_sub(active.last_token.get().saturating_add(1)),
+        )
     }
 
     pub(crate) fn active_promise_answer(&mut self, op: OpId, answer: PromiseAnswer, now: BootInstant) {
@@ -312,7 +363,7 @@ impl Watchdog {
         let reign = match &mut self.role {
             Role::Active(active) => &mut active.reign,
             Role::HandingOver(handing_over) => &mut handing_over.reign,
-            Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return None,
+            Role::Standby | Role::TakingOver(_) | Role::Asking(_) | Role::Opening(_) => return None,
         };
         remember_attempt(
             &mut reign.attempts,
@@ -365,7 +416,7 @@ impl Watchdog {
                 &mut handing_over.acknowledged_floor,
                 handing_over.last_token.is_some(),
             ),
-            Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return,
+            Role::Standby | Role::TakingOver(_) | Role::Asking(_) | Role::Opening(_) => return,
         };
         if record == reign.expected {
             // Nothing has landed yet. One more swap from the same record decides: if it wins, no earlier one can.
@@ -391,7 +442,7 @@ impl Watchdog {
         let reign = match &mut self.role {
             Role::Active(active) => &mut active.reign,
             Role::HandingOver(handing_over) => &mut handing_over.reign,
-            Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return,
+            Role::Standby | Role::TakingOver(_) | Role::Asking(_) | Role::Opening(_) => return,
         };
         reign.expected = record;
         reign.attempts.clear();
@@ -405,7 +456,7 @@ impl Watchdog {
         let reign = match &mut self.role {
             Role::Active(active) => &mut active.reign,
             Role::HandingOver(handing_over) => &mut handing_over.reign,
-            Role::Standby | Role::TakingOver(_) | Role::Opening(_) => return,
+            Role::Standby | Role::TakingOver(_) | Role::Asking(_) | Role::Opening(_) => return,
         };
         reign.attempts.retain(|attempt| attempt.new != *new);
         if reign.attempts.is_empty() && self.has_sent_handover() {
@@ -469,6 +520,9 @@ impl Watchdog {
             }
             return;
         }
+        if self.config.no_witness.is_some() {
+            return self.hand_over_by_word(now);
+        }
         let term = handing_over.reign.term.next();
         let holder = match handing_over.to {
             Some((node, incarnation)) => (Some(node), incarnation),
@@ -477,6 +531,32 @@ impl Watchdog {
         let sent = self.swap_reign(term, holder, now);
         if let Role::HandingOver(handing_over) = &mut self.role {
             handing_over.handover = sent;
+        }
+    }
+
+    /// Without a witness the peer is only told. Whether it has heard does not matter here: this node is standby now, and
+    /// begins no term without its peer's consent.
+    fn hand_over_by_word(&mut self, now: BootInstant) {
+        let Role::HandingOver(handing_over) = &self.role else {
+            return;
+        };
+        let to = handing_over.to;
+        let (holder, incarnation) = to.map_or((None, self.config.incarnation), |(node, incarnation)| {
+            (Some(node), incarnation)
+        });
+        let record = Record {
+            format: Record::FORMAT,
+            term: handing_over.reign.term.next_of(self.config.node.peer()),
+            holder,
+            incarnation,
+            beat: self.next_beat(),
+            floor: self.known.floor,
+            max_lease_ms: self.known.longest_lease_ms,
+        };
+        self.journal(JournalEntry::HandoverDone { term: record.term });
+        self.become_standby(now);
+        if to.is_some() {
+            self.act(Action::TellHandover { record });
         }
     }
 
@@ -517,6 +597,7 @@ impl Watchdog {
             reign,
             acknowledged_floor,
             gate: (authority_until, ceiling),
+            last_token: first_token,
             next_renewal: now,
             table_probe: None,
             promise: None,

@@ -7,6 +7,7 @@
 //! | module | what it decides |
 //! | --- | --- |
 //! | [`watchdog`] | one node: roles, promises, takeover, renewal, handover |
+//! | [`unwitnessed`] | the same in a pair that has no witness |
 //! | [`record`] | what the witness holds and what a node keeps on its own disk |
 //! | [`timing`] | every duration, from one authority period |
 //! | [`follow`] | which locks a new active must hold back, and until when |
@@ -31,6 +32,7 @@
 //!     incarnation: Incarnation(7),
 //!     timing: Timing::new(Duration::from_secs(3))?,
 //!     fast_takeover: true,
+//!     no_witness: None,
 //! };
 //! let mut watchdog = Watchdog::new(config, NodeState::default(), start);
 //! let Some(Action::ReadWitness { op }) = watchdog.poll_action() else { panic!("reads first") };
@@ -50,6 +52,7 @@ pub mod record;
 pub mod rules;
 mod standby;
 pub mod timing;
+pub mod unwitnessed;
 pub mod watchdog;
 
 pub use action::{
@@ -59,4 +62,5 @@ pub use action::{
 pub use follow::{Grace, LockChange};
 pub use record::{Incarnation, NodeId, NodeState, Record, Term};
 pub use timing::{Timing, TimingError};
+pub use unwitnessed::{NoWitness, Unproven};
 pub use watchdog::{Config, HandoverMode, HandoverRefused, RoleName, Status, Watchdog};

@@ -54,11 +54,23 @@ pub enum Rule {
     RenewalNeedsTheTable,
     /// An outcome counts only for the operation that it belongs to.
     OutcomeIsOfItsOperation,
+    /// Without a witness, a node takes over alone only from a term of its peer.
+    AloneOnlyFromThePeersTerm,
+    /// Without a witness, a candidacy is on disk before consent is asked for.
+    CandidacyIsDurable,
+    /// Without a witness, whoever consents to a term gives up its own candidacy.
+    ConsentEndsCandidacy,
+    /// Without a witness, an active consents to nobody.
+    ActiveGivesNoConsent,
+    /// Without a witness, nobody consents while its own gate may be open.
+    GateIsShutBeforeConsent,
+    /// Without a witness, consent is given to no first token below a known floor.
+    ConsentKnowsTheFloor,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 30] = [
         Self::PromiseCountsFromSending,
         Self::RenewalCountsFromSending,
         Self::TakeoverCountsFromSending,
@@ -83,7 +95,27 @@ impl Rule {
         Self::ReadingIsRecent,
         Self::RenewalNeedsTheTable,
         Self::OutcomeIsOfItsOperation,
+        Self::AloneOnlyFromThePeersTerm,
+        Self::CandidacyIsDurable,
+        Self::ConsentEndsCandidacy,
+        Self::ActiveGivesNoConsent,
+        Self::GateIsShutBeforeConsent,
+        Self::ConsentKnowsTheFloor,
     ];
+
+    /// Whether it matters only in a pair without a witness.
+    #[must_use]
+    pub const fn is_without_witness(self) -> bool {
+        matches!(
+            self,
+            Self::AloneOnlyFromThePeersTerm
+                | Self::CandidacyIsDurable
+                | Self::ConsentEndsCandidacy
+                | Self::ActiveGivesNoConsent
+                | Self::GateIsShutBeforeConsent
+                | Self::ConsentKnowsTheFloor
+        )
+    }
 }
 
 /// Which rules hold: all of them, outside of this crate's own tests.

@@ -29,6 +29,12 @@ pub(crate) struct Proof {
     bound_to: Option<Record>,
 }
 
+impl Proof {
+    pub(crate) fn basis(&self) -> TakeoverBasis {
+        self.basis
+    }
+}
+
 /// The follow stream from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stream {
@@ -86,8 +92,11 @@ impl Watchdog {
     /// The argument for a takeover now, or what stands against it.
     pub(crate) fn takeover_basis(&self, now: BootInstant) -> Result<TakeoverBasis, Waiting> {
         match &self.role {
-            Role::Standby => self.basis_from_record(now),
-            Role::TakingOver(_) => Err(Waiting::SwapPending),
+            Role::Standby => match self.config.no_witness {
+                None => self.basis_from_record(now),
+                Some(setting) => self.basis_without_witness(setting, now),
+            },
+            Role::TakingOver(_) | Role::Asking(_) => Err(Waiting::SwapPending),
             Role::Opening(_) | Role::Active(_) | Role::HandingOver(_) => Err(Waiting::IsActive),
         }
     }
@@ -155,10 +164,14 @@ impl Watchdog {
 
     /// Whether a term could be handed to this node: it watches, sees the record, and has lived long enough.
     pub(crate) fn is_ready(&self, now: BootInstant) -> bool {
+        let sees_the_pair = match self.config.no_witness {
+            None => self.observation.is_fresh(now, self.config.timing),
+            Some(_) => now < self.silent_at(),
+        };
         matches!(self.role, Role::Standby)
             && !self.retired
             && now >= self.started + self.config.timing.ttl()
-            && self.observation.is_fresh(now, self.config.timing)
+            && sees_the_pair
     }
 
     pub(crate) fn standby_timeout(&self) -> Option<BootInstant> {
@@ -168,6 +181,7 @@ impl Watchdog {
             self.promise.as_ref().map(|promise| promise.until),
             self.observation.unchanged_since().map(|since| since + ttl),
             Some(self.next_attempt),
+            self.config.no_witness.map(|_| self.silent_at()),
         ];
         let due = could_take_over_at
             .into_iter()
@@ -211,7 +225,7 @@ impl Watchdog {
 
     /// At or above every floor known; only a pair that knows none starts from the wall clock, in a second that no
     /// single server can have granted in.
-    fn first_token(&self) -> Token {
+    pub(crate) fn first_token(&self) -> Token {
         match self.trusted_epoch {
             Some(epoch) if self.known.floor == Token::ZERO => Token::first_of_epoch(epoch.saturating_add(1)),
             _ if !self.rules.hold(Rule::EveryFloorCounts) => self
@@ -435,7 +449,7 @@ impl Watchdog {
             && self.probe.pending.is_none()
     }
 
-    fn probe_if_due(&mut self, now: BootInstant) {
+    pub(crate) fn probe_if_due(&mut self, now: BootInstant) {
         let Stream::Ended(incarnation) = self.stream else {
             return;
         };
@@ -465,15 +479,24 @@ impl Watchdog {
 
     /// With a live stream, the locks it named; without one, every lock for the longest lease.
     fn takeover_grace(&self, taking_over: &TakingOver, now: BootInstant) -> Grace {
+        self.grace_after(self.ended_life(taking_over), taking_over.active_lived_until, now)
+    }
+
+    /// The grace after this life of the peer, which was last seen to live at `lived_until`.
+    pub(crate) fn grace_after(
+        &self,
+        life: Option<Incarnation>,
+        lived_until: BootInstant,
+        now: BootInstant,
+    ) -> Grace {
         let tolerance = self.config.timing.renewal_interval();
-        let live = self
-            .ended_life(taking_over)
+        let live = life
             .and_then(|life| {
                 [&self.followed, &self.followed_before]
                     .into_iter()
                     .find(|followed| followed.are_of(life))
             })
-            .filter(|followed| followed.is_live(taking_over.active_lived_until, tolerance));
+            .filter(|followed| followed.is_live(lived_until, tolerance));
         match live {
             Some(followed) => followed.grace(now),
             None => {

@@ -40,6 +40,7 @@ use crate::record::{Incarnation, NodeId, NodeState, Record, Term};
 use crate::rules::{Rule, Rules};
 use crate::standby::{Probe, Promise, Proof, Stream, TakingOver};
 use crate::timing::Timing;
+use crate::unwitnessed::{Alone, Candidacy, NoWitness};
 
 /// What a node knows about itself from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +54,8 @@ pub struct Config {
     /// Whether a refused connection counts as proof of death. Only when the peer's addresses are its own kernel's, not
     /// those of a service, a balancer or a virtual address.
     pub fast_takeover: bool,
+    /// How the pair decides without a witness; `None`: it has one.
+    pub no_witness: Option<NoWitness>,
 }
 
 /// The state machine of one node; see the [module](self).
@@ -89,6 +92,7 @@ pub struct Watchdog {
     pub(crate) peer: Option<(PeerStatus, BootInstant)>,
     /// The last term of the peer that the record named, and the life that held it.
     pub(crate) peer_reigned: Option<(Term, Incarnation)>,
+    pub(crate) alone: Alone,
     pub(crate) trusted_epoch: Option<u64>,
     /// The process is about to end: it takes over nothing any more, what it has just released least of all.
     pub(crate) retired: bool,
@@ -103,6 +107,8 @@ pub struct Watchdog {
 pub(crate) enum Role {
     Standby,
     TakingOver(TakingOver),
+    /// Without a witness: the peer is asked for its consent.
+    Asking(Candidacy),
     Opening(Opening),
     Active(Active),
     HandingOver(HandingOver),
@@ -122,7 +128,7 @@ pub(crate) struct WitnessOp {
 pub enum RoleName {
     /// The gate is shut; it watches.
     Standby,
-    /// The gate is shut; a takeover swap is sent or won.
+    /// The gate is shut; a takeover swap is sent or won, or the peer's consent asked for.
     TakingOver,
     /// The gate is open.
     Active,
@@ -161,6 +167,10 @@ pub struct Status {
     pub waiting: Option<Waiting>,
     /// Whether a term could be handed to this node.
     pub ready: bool,
+    /// Whether the lock table has answered lately; always so unless active.
+    pub table_answers: bool,
+    /// How many tokens are left below the ceiling of an active without a witness.
+    pub grants_left: Option<u64>,
     /// The record as last read: `None` when it was never read or there is none.
     pub record_term: Option<Term>,
 }
@@ -205,6 +215,7 @@ impl Watchdog {
             followed_before: FollowedLocks::default(),
             peer: None,
             peer_reigned: None,
+            alone: Alone::since(now),
             trusted_epoch: None,
             retired: false,
             handled_until: now,
@@ -226,6 +237,10 @@ impl Watchdog {
     pub fn poll_timeout(&self) -> Option<BootInstant> {
         match &self.role {
             Role::Standby => self.standby_timeout(),
+            Role::Asking(candidacy) => {
+                let retry = self.persisting.is_none() && candidacy.is_not_asked();
+                retry.then_some(self.next_persist)
+            }
             Role::TakingOver(_) => self.witness_op.is_none().then_some(self.next_reading),
             Role::Opening(opening) => {
                 let retry = self.persisting.is_none().then_some(self.next_persist);
@@ -335,7 +350,11 @@ impl Watchdog {
         match &self.role {
             Role::Opening(_) if !written => self.give_up_opening(now),
             Role::Active(_) => self.update_gate(),
-            Role::Standby | Role::TakingOver(_) | Role::Opening(_) | Role::HandingOver(_) => {}
+            Role::Standby
+            | Role::TakingOver(_)
+            | Role::Asking(_)
+            | Role::Opening(_)
+            | Role::HandingOver(_) => {}
         }
         self.drive(now);
     }
@@ -351,7 +370,15 @@ impl Watchdog {
     pub fn handle_promise_answer(&mut self, op: OpId, answer: Option<PromiseAnswer>, now: BootInstant) {
         self.begin(now);
         if let Some(answer) = answer {
-            self.known.highest_term = self.known.highest_term.max(answer.highest_term);
+            self.known = self.known.max(NodeState {
+                highest_term: answer.highest_term,
+                floor: answer.floor,
+                longest_lease_ms: answer.longest_lease_ms,
+            });
+        }
+        if matches!(self.role, Role::Asking(_)) {
+            self.consent_answered(op, answer, now);
+        } else if let Some(answer) = answer {
             self.active_promise_answer(op, answer, now);
         } else if let Role::Active(active) = &mut self.role {
             active.forget_promise(op);
@@ -370,8 +397,11 @@ impl Watchdog {
     pub fn handle_peer_status(&mut self, status: PeerStatus, sent_at: BootInstant, now: BootInstant) {
         self.begin(now);
         self.peer = Some((status, now));
-        self.known.floor = self.known.floor.max(status.floor);
-        self.known.highest_term = self.known.highest_term.max(status.highest_term);
+        self.known = self.known.max(NodeState {
+            highest_term: status.highest_term,
+            floor: status.floor,
+            longest_lease_ms: status.longest_lease_ms,
+        });
         self.handle_peer_alive(status.incarnation);
         if let Some(term) = self.held_term()
             && status.highest_term > term
@@ -379,6 +409,9 @@ impl Watchdog {
             self.step_down(status.highest_term, now);
         }
         self.note_new_incarnation(status, sent_at, now);
+        if status.active && status.table_answers {
+            self.hear_active_peer(status.highest_term, status.incarnation, now);
+        }
         self.drive(now);
     }
 
@@ -388,7 +421,15 @@ impl Watchdog {
         if let Some(term) = self.held_term()
             && term <= ended
         {
-            self.step_down(ended.next(), now);
+            // Without a witness a term is believed only with its floor, which a fence does not tell.
+            let larger = match self.config.no_witness {
+                None => ended.next(),
+                Some(_) => ended,
+            };
+            self.step_down(larger, now);
+        }
+        if self.config.no_witness.is_some() {
+            self.end_candidacies(ended);
         }
         self.drive(now);
     }
@@ -398,6 +439,9 @@ impl Watchdog {
         self.begin(now);
         if record.is_held_by(self.config.node, self.config.incarnation) {
             self.next_reading = now;
+            if self.config.no_witness.is_some() {
+                self.hear_handover(record);
+            }
         }
         self.drive(now);
     }
@@ -455,6 +499,29 @@ impl Watchdog {
         self.drive(now);
     }
 
+    /// Whether the peer was stopped, as [`Action::FenceFirst`] asked: by its own word, or by the fence command.
+    pub fn handle_fenced(&mut self, op: OpId, stopped: bool, now: BootInstant) {
+        self.begin(now);
+        self.fence_answered(op, stopped, now);
+        self.drive(now);
+    }
+
+    /// The gate that the end of a reign was to shut is shut, and its sessions are ended.
+    pub fn handle_stopped(&mut self, now: BootInstant) {
+        self.begin(now);
+        self.alone.gate_is_shut();
+        self.drive(now);
+    }
+
+    /// An operator vouches that the peer does not take over: an active without a witness may grant up to the floor that
+    /// it knows, without anybody's acknowledgement. Returns whether it is one.
+    pub fn handle_extend_reserve(&mut self, now: BootInstant) -> bool {
+        self.begin(now);
+        let extended = self.config.no_witness.is_some() && self.extend_alone();
+        self.drive(now);
+        extended
+    }
+
     /// An operator, or the end of the process, asks to hand the term over. Starts with
     /// [`Action::ShutGate`]; whether it succeeded is seen in the role.
     ///
@@ -488,15 +555,20 @@ impl Watchdog {
         Status {
             role: match self.role {
                 Role::Standby => RoleName::Standby,
-                Role::TakingOver(_) | Role::Opening(_) => RoleName::TakingOver,
+                Role::TakingOver(_) | Role::Asking(_) | Role::Opening(_) => RoleName::TakingOver,
                 Role::Active(_) => RoleName::Active,
                 Role::HandingOver(_) => RoleName::HandingOver,
             },
             term: self.held_term().unwrap_or(self.known.highest_term),
             floor: self.known.floor,
-            authority_until: self.reign().map(|reign| reign.authority_until),
+            authority_until: self
+                .reign()
+                .map(|reign| reign.authority_until)
+                .filter(|until| *until < BootInstant::MAX),
             waiting: basis.err(),
             ready: self.is_ready(now),
+            table_answers: self.table_answers(now),
+            grants_left: self.grants_left(),
             record_term: self.observation.record().flatten().map(|record| record.term),
         }
     }
@@ -515,6 +587,10 @@ impl Watchdog {
 
     /// First of all, on every input: what has lapsed is over before anything is believed.
     fn begin(&mut self, now: BootInstant) {
+        let slept = now.saturating_duration_since(self.handled_until);
+        if slept > self.config.timing.longest_reading_gap() && self.rules.hold(Rule::GapStartsTheWaitAgain) {
+            self.alone.listens_since(now);
+        }
         self.handled_until = self.handled_until.max(now);
         if self.rules.hold(Rule::LapsedTermIsOver) {
             self.end_if_lapsed(now);
@@ -540,8 +616,10 @@ impl Watchdog {
             self.persist_known();
         }
         match &self.role {
+            Role::Standby if self.config.no_witness.is_some() => self.drive_without_witness(now),
             Role::Standby => self.drive_standby(now),
             Role::TakingOver(_) => self.drive_takeover(now),
+            Role::Asking(_) => self.ask_if_durable(now),
             Role::Opening(_) => {
                 self.open_if_durable(now);
                 self.drive_active(now);
@@ -568,7 +646,7 @@ impl Watchdog {
         }
         self.check_proof(record.as_ref());
         match &self.role {
-            Role::Standby => {}
+            Role::Standby | Role::Asking(_) => {}
             Role::TakingOver(_) => self.takeover_register(record.as_ref(), known, now),
             Role::Opening(_) | Role::Active(_) | Role::HandingOver(_) => self.reign_register(record, now),
         }
@@ -593,7 +671,7 @@ impl Watchdog {
                 }
             }
             Role::Active(_) | Role::HandingOver(_) => self.reign_swap_failed(new, now),
-            Role::Standby | Role::Opening(_) => {}
+            Role::Standby | Role::Asking(_) | Role::Opening(_) => {}
         }
     }
 
@@ -624,9 +702,12 @@ impl Watchdog {
 
     fn answer_promise_request(&mut self, reply: ReplyId, request: PromiseRequest, now: BootInstant) {
         if let Some(refusal) = self.refuse_promise(&request) {
-            self.known.highest_term = self.known.highest_term.max(request.term);
+            if self.config.no_witness.is_none() {
+                self.known.highest_term = self.known.highest_term.max(request.term);
+            }
             return self.answer_promise(reply, Some(refusal));
         }
+        self.agree(&request, now);
         if let Some(term) = self.held_term() {
             debug_assert!(request.term > term, "refused otherwise");
             self.step_down(request.term, now);
@@ -661,6 +742,7 @@ impl Watchdog {
         self.handle_peer_alive(request.incarnation);
         let pending = match &self.role {
             Role::TakingOver(taking_over) => Some(taking_over.term),
+            Role::Asking(candidacy) => Some(candidacy.term),
             Role::Standby | Role::Opening(_) | Role::Active(_) | Role::HandingOver(_) => None,
         };
         let below_largest = request.term < self.known.highest_term;
@@ -673,7 +755,7 @@ impl Watchdog {
         } else if contradicts_proof && self.rules.hold(Rule::NoPromiseToTheDead) {
             Some(PromiseRefusal::TermEnded)
         } else {
-            None
+            self.refuse_consent(request)
         }
     }
 
@@ -681,6 +763,8 @@ impl Watchdog {
         let answer = PromiseAnswer {
             refused,
             highest_term: self.known.highest_term,
+            floor: self.known.floor,
+            longest_lease_ms: self.known.longest_lease_ms,
         };
         self.act(Action::AnswerPromise { reply, answer });
     }
@@ -742,7 +826,7 @@ impl Watchdog {
 
     pub(crate) fn reign(&self) -> Option<&Reign> {
         match &self.role {
-            Role::Standby | Role::TakingOver(_) => None,
+            Role::Standby | Role::TakingOver(_) | Role::Asking(_) => None,
             Role::Opening(opening) => Some(&opening.reign),
             Role::Active(active) => Some(&active.reign),
             Role::HandingOver(handing_over) => Some(&handing_over.reign),
@@ -765,12 +849,16 @@ impl Watchdog {
         self.act(Action::ShutGate {
             why: ShutReason::NotActive,
         });
+        if self.config.no_witness.is_some() {
+            self.alone.reign_ended();
+        }
         self.become_standby(now);
     }
 
     pub(crate) fn become_standby(&mut self, now: BootInstant) {
         self.role = Role::Standby;
         self.observation.restart(now);
+        self.alone.listens_since(now);
         self.next_reading = now;
         self.proof = None;
         self.followed = FollowedLocks::default();

@@ -155,6 +155,8 @@ fn a_lapsed_term_is_over_whatever_answer_was_waiting() {
     let promised = PromiseAnswer {
         refused: None,
         highest_term: Term(5),
+        floor: Token::ZERO,
+        longest_lease_ms: 0,
     };
     b.is_answered(4_160, Some(promised));
     b.does(&["note: 5 lapsed", "shut: NotActive"]);
@@ -178,6 +180,8 @@ fn a_renewal_counts_from_its_sending_and_raises_the_ceiling_it_carried() {
     let promised = PromiseAnswer {
         refused: None,
         highest_term: Term(5),
+        floor: Token::ZERO,
+        longest_lease_ms: 0,
     };
     b.is_answered(3_900, Some(promised));
     b.does(&["renew 5: tokens ..507, until 4560"]);
@@ -332,9 +336,11 @@ fn a_new_life_of_the_peer_proves_the_old_one_dead_only_if_it_was_asked_after_the
     let new_life = PeerStatus {
         incarnation: Incarnation(8),
         active: false,
+        table_answers: true,
         ready: false,
         highest_term: Term(4),
         floor: Token::ZERO,
+        longest_lease_ms: 0,
     };
     let mut b = Node::start(B, 9, NodeState::default());
     b.does(&["read"]);
@@ -408,9 +414,11 @@ fn a_proof_permits_no_swap_from_a_record_below_the_remembered_term() {
     let status = PeerStatus {
         incarnation: Incarnation(8),
         active: true,
+        table_answers: true,
         ready: false,
         highest_term: Term(6),
         floor: Token::ZERO,
+        longest_lease_ms: 0,
     };
     b.hears(2_005, |watchdog, now| {
         watchdog.handle_peer_status(status, at(2_004), now)
@@ -461,9 +469,11 @@ fn a_floor_learnt_while_the_takeover_swap_was_under_way_raises_the_first_token()
     let status = PeerStatus {
         incarnation: Incarnation(7),
         active: false,
+        table_answers: true,
         ready: false,
         highest_term: Term(4),
         floor: Token::first_of_epoch(502),
+        longest_lease_ms: 0,
     };
     b.hears(3_205, |watchdog, now| {
         watchdog.handle_peer_status(status, at(3_204), now)
@@ -499,9 +509,11 @@ fn ready_peer() -> PeerStatus {
     PeerStatus {
         incarnation: Incarnation(8),
         active: false,
+        table_answers: true,
         ready: true,
         highest_term: Term(5),
         floor: Token::ZERO,
+        longest_lease_ms: 0,
     }
 }
 

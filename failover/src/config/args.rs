@@ -52,6 +52,8 @@ pub enum Command {
     /// Exit code 0: every promise held. 1: the drill could not be carried out, or a scenario that was asked for by name could
     /// not be run. 2: wrong arguments. 4: a promise was broken, or service did not come back. 130: interrupted.
     Drill(DrillArgs),
+    /// Let an active without a witness grant beyond what its peer acknowledged: only while the peer is certainly down
+    ExtendReserve,
 }
 
 /// The settings as they are given: text, an empty one counts as unset.
@@ -133,6 +135,14 @@ pub struct NodeArgs {
         hide_env_values = true
     )]
     pub unproven: Option<String>,
+    /// Without a witness: how far ahead tokens are reserved for an active without its peer [default: 1h]
+    #[arg(
+        long,
+        env = "MONOLOCK_RESERVE",
+        value_name = "DURATION",
+        hide_env_values = true
+    )]
+    pub reserve: Option<String>,
     /// File that remembers terms and floors; one for each node
     #[arg(
         long,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use monolock_failover_core::{NodeId, Timing};
+use monolock_failover_core::{NoWitness, NodeId, Timing, Unproven};
 use monolock_server::SettingError;
 use monolock_server::config::{given, positive_duration};
 
@@ -17,7 +17,7 @@ use super::value::{
 };
 use super::{
     ClockConfig, DnsConfig, FollowMode, HookConfig, LinkConfig, NameService, NodeArgs, NodeConfig,
-    TakeoverGrace, Unproven, WitnessSetting,
+    TakeoverGrace, WitnessSetting,
 };
 use crate::dns::{DnsPrimary, NamePublisher, ServiceZone, TsigKey};
 use crate::peer::{PeerAddress, PeerSecret, check_exposure};
@@ -140,8 +140,12 @@ fn witness(args: &NodeArgs) -> Result<WitnessSetting, SettingError> {
             word("MONOLOCK_UNPROVEN", &text, &words)
         })
         .transpose()?;
+    let reserve = given(args.reserve.clone());
     if text == "none" {
-        return unproven.map(WitnessSetting::None).ok_or_else(|| {
+        let reserve = reserve.map_or(Ok(DEFAULT_RESERVE), |text| {
+            positive_duration("MONOLOCK_RESERVE", &text)
+        })?;
+        return unproven.map(|unproven| WitnessSetting::None(NoWitness { unproven, reserve })).ok_or_else(|| {
             let problem = "missing: a pair without a witness must choose what to do about a silent peer that is not \
                            proven dead: wait (nobody serves) or takeover (both may)";
             SettingError::new("MONOLOCK_UNPROVEN", problem)
@@ -150,6 +154,12 @@ fn witness(args: &NodeArgs) -> Result<WitnessSetting, SettingError> {
     if unproven.is_some() {
         return Err(SettingError::new(
             "MONOLOCK_UNPROVEN",
+            "is for pairs with MONOLOCK_WITNESS=none: remove it",
+        ));
+    }
+    if reserve.is_some() {
+        return Err(SettingError::new(
+            "MONOLOCK_RESERVE",
             "is for pairs with MONOLOCK_WITNESS=none: remove it",
         ));
     }
@@ -401,6 +411,7 @@ fn choice<T: Copy>(
     given(value).map_or(Ok(default), |text| word(setting, &text, words))
 }
 
+const DEFAULT_RESERVE: Duration = Duration::from_secs(3_600);
 const DEFAULT_PEER_LISTEN: &str = "0.0.0.0:7073";
 const DEFAULT_DNS_LISTEN: &str = "0.0.0.0:53";
 #[cfg(feature = "postgres")]

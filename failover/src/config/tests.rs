@@ -148,6 +148,7 @@ fn every_wrong_value_is_one_line_that_names_its_setting() {
         ),
         ("--witness=none", "MONOLOCK_UNPROVEN: missing"),
         ("--unproven=wait", "MONOLOCK_UNPROVEN: is for pairs"),
+        ("--reserve=1h", "MONOLOCK_RESERVE: is for pairs"),
         ("--state-file=", "MONOLOCK_STATE_FILE: missing"),
         ("--authority-ttl=299ms", "MONOLOCK_AUTHORITY_TTL: "),
         ("--authority-ttl=soon", "MONOLOCK_AUTHORITY_TTL: \"soon\""),

@@ -394,6 +394,15 @@ impl Pair {
         Ok(())
     }
 
+    /// Extends the reserve of an active without a witness; returns how many grants it had left.
+    ///
+    /// # Errors
+    ///
+    /// [`PairError::Handover`] when no active has done it.
+    pub async fn extend_reserve(&self) -> Result<u64, PairError> {
+        Ok(operator::extend_reserve(NodeId::A, &self.link()).await?)
+    }
+
     /// The steps that a node has written down; the last line may still be in the writing, and is left out then.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::time::Duration;
 use monolock_clock::{BootTimer, boot_now, wall_now};
 use monolock_failover_core::clock::{ClockReading, Verdict};
 use monolock_failover_core::{
-    HandoverMode, Incarnation, NodeState, OpId, PromiseAnswer, Record, ReplyId, RoleName, Status,
+    HandoverMode, Incarnation, NodeState, OpId, PromiseAnswer, Record, ReplyId, RoleName, ShutReason, Status,
     SwapOutcome, TableReport, Watchdog,
 };
 use monolock_protocol::{BootInstant, Token, WallTime};
@@ -18,14 +18,15 @@ use tokio_util::task::TaskTracker;
 
 use super::feed::Feeds;
 use super::peer_watch;
+use super::table::Table;
 use crate::clock::{Judgement, NodeClock};
 use crate::config::NodeConfig;
 use crate::dns::{NameProgress, ServiceState};
 use crate::journal::Journal;
 use crate::metrics::PairMetrics;
 use crate::peer::message::{
-    AcknowledgeResponse, BeginHandoverResponse, FenceResponse, FollowEvent, HandoverResponse, NameReport,
-    NodeStatus, PromiseResponse, Role,
+    AcknowledgeResponse, BeginHandoverResponse, ExtendReserveResponse, FenceResponse, FollowEvent,
+    HandoverResponse, NameReport, NodeStatus, PromiseResponse, Role,
 };
 use crate::peer::{Declined, PeerCall, PeerClient, Reply, Sender};
 use crate::state_file::StateFile;
@@ -47,6 +48,10 @@ pub(super) enum Input {
     PromiseAnswered { op: OpId, answer: Option<PromiseAnswer> },
     /// The lock table answered.
     TableReported { op: OpId, report: TableReport },
+    /// The gate is shut, and this was the last token granted.
+    GateShut { why: ShutReason, last_token: Token },
+    /// The silent peer was stopped, or could not be.
+    Fenced { op: OpId, stopped: bool },
     /// The peer's ports were tried.
     Probed { op: OpId, both_refused: bool },
     /// The peer answered a status request sent at `sent`.
@@ -76,9 +81,10 @@ pub(super) struct Parts {
     pub(super) incarnation: Incarnation,
     pub(super) watchdog: Watchdog,
     pub(super) server: ServerHandle,
+    pub(super) table: Table,
     pub(super) peer: Arc<PeerClient>,
     pub(super) clock: Arc<NodeClock>,
-    pub(super) witness: Arc<dyn Witness>,
+    pub(super) witness: Option<Arc<dyn Witness>>,
     pub(super) state_file: StateFile,
     pub(super) journal: Journal,
     pub(super) inputs: mpsc::Sender<Input>,
@@ -92,9 +98,10 @@ pub(super) struct Driver {
     pub(super) incarnation: Incarnation,
     pub(super) watchdog: Watchdog,
     pub(super) server: ServerHandle,
+    pub(super) table: Table,
     pub(super) peer: Arc<PeerClient>,
     pub(super) clock: Arc<NodeClock>,
-    pub(super) witness: Arc<dyn Witness>,
+    pub(super) witness: Option<Arc<dyn Witness>>,
     pub(super) inputs: mpsc::Sender<Input>,
     pub(super) persist: mpsc::Sender<(OpId, NodeState)>,
     pub(super) name: watch::Sender<ServiceState>,
@@ -110,8 +117,12 @@ pub(super) struct Driver {
     stopping: bool,
     /// The peer's gate was open when the stream that is followed began.
     follows_open_gate: bool,
-    /// The mark that a handover waits for.
-    pub(super) flushing: Option<u64>,
+    /// The mark that a handover waits for, and the last token of the term that is handed over.
+    pub(super) flushing: Option<(u64, Token)>,
+    /// How many gates are being shut.
+    pub(super) shutting: usize,
+    /// Fences that are answered when they are.
+    fence_replies: Vec<Reply<FenceResponse>>,
 }
 
 impl Driver {
@@ -121,6 +132,7 @@ impl Driver {
             incarnation,
             watchdog,
             server,
+            table,
             peer,
             clock,
             witness,
@@ -135,11 +147,12 @@ impl Driver {
         let (persist, states) = mpsc::channel(1);
         tasks.spawn(keep_state_file(state_file, states, inputs.clone()));
         Self {
-            feeds: Feeds::new(server.clone(), incarnation, config.timing.reading_interval()),
+            feeds: Feeds::new(table.clone(), incarnation, config.timing.reading_interval()),
             config,
             incarnation,
             watchdog,
             server,
+            table,
             peer,
             clock,
             witness,
@@ -157,6 +170,8 @@ impl Driver {
             stopping: false,
             follows_open_gate: false,
             flushing: None,
+            shutting: 0,
+            fence_replies: Vec::new(),
         }
     }
 
@@ -239,7 +254,7 @@ impl Driver {
         self.watchdog
             .handle_clock(trusted.then(|| wall.unix_seconds()), boot_now());
         if verdict.allows_adoption() && self.status().role == RoleName::Active {
-            self.server.adopt_wall_clock(Now { wall, boot });
+            self.table.adopt_wall_clock(Now { wall, boot });
         }
         verdict
     }
@@ -261,7 +276,7 @@ impl Driver {
 
     fn has_given_up_its_term(&self) -> bool {
         match self.status().role {
-            RoleName::Standby | RoleName::TakingOver => self.flushing.is_none(),
+            RoleName::Standby | RoleName::TakingOver => self.flushing.is_none() && self.shutting == 0,
             RoleName::Active | RoleName::HandingOver => false,
         }
     }
@@ -293,6 +308,8 @@ impl Driver {
             Input::Persisted { op, written } => self.watchdog.handle_persisted(op, written, now),
             Input::PromiseAnswered { op, answer } => self.watchdog.handle_promise_answer(op, answer, now),
             Input::TableReported { op, report } => self.watchdog.handle_table_report(op, report, now),
+            Input::GateShut { why, last_token } => self.gate_shut(why, last_token),
+            Input::Fenced { op, stopped } => self.watchdog.handle_fenced(op, stopped, now),
             Input::Probed { op, both_refused } => self.watchdog.handle_probe(op, both_refused, now),
             Input::PeerStatus { status, sent } => self.handle_peer_status(&status, sent, now),
             Input::Followed(event) => self.handle_followed(&event, now),
@@ -366,11 +383,11 @@ impl Driver {
             }
             PeerCall::Follow { reply } => {
                 let status = self.status();
-                let feed = self.feeds.open(status.term, status.role == RoleName::Active);
-                let _ = reply.send(Ok(feed));
+                self.feeds
+                    .open(status.term, status.role == RoleName::Active, reply);
             }
             PeerCall::Acknowledge { request, reply } => {
-                let current = self.flushing == Some(request.mark);
+                let current = self.flushing.is_some_and(|(mark, _)| mark == request.mark);
                 self.flushed(request.mark);
                 let _ = reply.send(Ok(AcknowledgeResponse { current }));
             }
@@ -383,7 +400,8 @@ impl Driver {
             PeerCall::Fence { request, reply } => {
                 self.watchdog.handle_fence(request.term, now);
                 self.perform_all();
-                let _ = reply.send(Ok(self.fence_response()));
+                self.fence_replies.push(reply);
+                self.answer_fences();
             }
             PeerCall::Handover { request, reply } => {
                 let ours = request.record.is_held_by(self.config.node, self.incarnation);
@@ -393,6 +411,13 @@ impl Driver {
                     accepted: ours,
                     incarnation: self.incarnation,
                     reason,
+                }));
+            }
+            PeerCall::ExtendReserve { reply } => {
+                let extended = self.watchdog.handle_extend_reserve(now);
+                let _ = reply.send(Ok(ExtendReserveResponse {
+                    extended,
+                    grants_left: self.status().grants_left,
                 }));
             }
             PeerCall::BeginHandover { reply, .. } => self.ask_peer_before(Input::HandoverAsked { reply }),
@@ -429,14 +454,32 @@ impl Driver {
             shut: status.role != RoleName::Active,
             term: status.term,
             incarnation: self.incarnation,
-            last_token: self.server.report().last_token,
+            last_token: self.table.last_report().last_token,
         }
+    }
+
+    /// A gate that may still be open is no answer to a fence.
+    fn answer_fences(&mut self) {
+        if self.shutting == 0 {
+            let response = self.fence_response();
+            for reply in self.fence_replies.drain(..) {
+                let _ = reply.send(Ok(response.clone()));
+            }
+        }
+    }
+
+    fn gate_shut(&mut self, why: ShutReason, last_token: Token) {
+        self.shutting -= 1;
+        match why {
+            ShutReason::NotActive => self.watchdog.handle_stopped(boot_now()),
+            ShutReason::Handover => self.flush_followers(last_token),
+        }
+        self.answer_fences();
     }
 
     /// The last events of the term are on the stream, and heard or given up on.
     pub(super) fn flushed(&mut self, mark: u64) {
-        if self.flushing.take_if(|waiting| *waiting == mark).is_some() {
-            let last_token = self.server.report().last_token;
+        if let Some((_, last_token)) = self.flushing.take_if(|(waiting, _)| *waiting == mark) {
             self.watchdog.handle_gate_shut(last_token, boot_now());
         }
     }
@@ -458,7 +501,7 @@ impl Driver {
 
     fn node_status(&self) -> NodeStatus {
         let (now, status) = (boot_now(), self.status());
-        let report = self.server.report();
+        let report = self.table.last_report();
         let known = self.watchdog.known_state();
         let authority_left = status
             .authority_until
@@ -476,12 +519,12 @@ impl Driver {
             },
             longest_lease_ms: known.longest_lease_ms,
             ready_for_handover: status.ready,
+            table_answers: status.table_answers,
+            grants_left: status.grants_left,
             boot_nanos: now.as_nanos(),
             wall_nanos: wall_now().unix_nanos(),
             authority_left_ms: authority_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
-            reason: status
-                .waiting
-                .map(|waiting| super::reasons::waiting_text(&waiting, &self.clock, now)),
+            reason: super::reasons::of(&status, &self.clock, now),
             clock: Some(self.clock.report()),
             witness: Some(self.metrics.witness_report(self.config.witness.kind())),
             name: self.config.dns.is_some().then(|| self.name_report()),

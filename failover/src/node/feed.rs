@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use monolock_clock::{boot_now, wall_now};
 use monolock_failover_core::{Incarnation, Term};
-use monolock_server::{FollowReceiver, LockEvent, ServerHandle, Snapshot};
+use monolock_server::{FollowReceiver, LockEvent, Snapshot};
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::peer::FollowFeed;
+use super::table::Table;
 use crate::peer::message::FollowEvent;
+use crate::peer::{FollowFeed, Reply};
 
 /// The feeds of all followers: one, as long as there is one peer.
 pub(super) struct Feeds {
-    server: ServerHandle,
+    table: Table,
     incarnation: Incarnation,
     beat_every: Duration,
     /// Marks to pass on; closed to end every feed.
@@ -23,9 +24,9 @@ pub(super) struct Feeds {
 }
 
 impl Feeds {
-    pub(super) fn new(server: ServerHandle, incarnation: Incarnation, beat_every: Duration) -> Self {
+    pub(super) fn new(table: Table, incarnation: Incarnation, beat_every: Duration) -> Self {
         Self {
-            server,
+            table,
             incarnation,
             beat_every,
             marks: broadcast::Sender::new(4),
@@ -34,27 +35,36 @@ impl Feeds {
         }
     }
 
-    /// Starts a feed with a snapshot.
-    pub(super) fn open(&mut self, term: Term, active: bool) -> FollowFeed {
+    /// Starts a feed with a snapshot, when the lock table answers.
+    pub(super) fn open(&mut self, term: Term, active: bool, reply: Reply<FollowFeed>) {
         self.next_name += 1;
-        let (lines, feed) = mpsc::channel(LINES_AHEAD);
-        let (snapshot, changes) = self.server.follow();
         let start = FollowEvent::Snapshot {
             stream: self.next_name,
             incarnation: self.incarnation,
             term,
             active,
         };
-        let feeding = Feeding {
-            lines,
-            changes,
-            marks: self.marks.subscribe(),
-            server: self.server.clone(),
-            term,
-            beat_every: self.beat_every,
-        };
-        tokio::spawn(feeding.run(start, snapshot));
-        feed
+        let (table, beat_every) = (self.table.clone(), self.beat_every);
+        // From now on: what ends every feed ends this one, also before it has begun.
+        let marks = self.marks.subscribe();
+        let following = table.follow();
+        tokio::spawn(async move {
+            let Some((snapshot, changes)) = following.await else {
+                return;
+            };
+            let (lines, feed) = mpsc::channel(LINES_AHEAD);
+            // A follower that has gone meanwhile ends the feed at its first line.
+            let _ = reply.send(Ok(feed));
+            let feeding = Feeding {
+                lines,
+                changes,
+                marks,
+                table,
+                term,
+                beat_every,
+            };
+            feeding.run(start, snapshot).await;
+        });
     }
 
     /// Ends every feed: what was told no longer holds as a whole, and followers come back for a new snapshot.
@@ -76,7 +86,7 @@ struct Feeding {
     lines: mpsc::Sender<FollowEvent>,
     changes: FollowReceiver,
     marks: broadcast::Receiver<u64>,
-    server: ServerHandle,
+    table: Table,
     term: Term,
     beat_every: Duration,
 }
@@ -130,7 +140,7 @@ impl Feeding {
     }
 
     fn beat(&self) -> FollowEvent {
-        let report = self.server.report();
+        let report = self.table.last_report();
         FollowEvent::Beat {
             term: report.term.map_or(self.term, Term),
             boot_nanos: boot_now().as_nanos(),

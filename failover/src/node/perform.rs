@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use monolock_clock::boot_now;
 use monolock_failover_core::{
-    self as core, Action, JournalEntry, OpId, PromiseRequest, Record, ShutReason, SwapOutcome, TableReport,
-    Term,
+    self as core, Action, JournalEntry, OpId, PromiseRequest, Record, ShutReason, SwapOutcome, Term,
 };
-use monolock_protocol::{BootInstant, ErrorCode};
+use monolock_protocol::{BootInstant, ErrorCode, Token};
 use monolock_server::{Grace, OpenGate};
 
 use super::driver::{Driver, Input};
+use super::table::table_report;
 use crate::config::TakeoverGrace;
 use crate::dns::ServiceState;
 use crate::hooks::{Hook, HookEvent, HookOutcome, Occasion};
@@ -51,9 +51,10 @@ impl Driver {
             Action::ProbePorts { op } => self.probe_ports(op),
             Action::OpenGate(open) => self.open_gate(open),
             Action::RenewAuthority { term, until, ceiling } => {
-                self.server.renew_authority(term.0, until, ceiling);
+                self.table.renew_authority(term.0, until, ceiling);
             }
             Action::ShutGate { why } => self.shut_gate(why),
+            Action::FenceFirst { op, term } => self.fence_first(op, term),
             Action::Fence { term } => self.fence(term),
             Action::PublishName { term } => self.publish_own(term),
             Action::TellHandover { record } => self.tell_handover(record),
@@ -64,7 +65,7 @@ impl Driver {
     // ---- witness
 
     fn read_witness(&self, op: OpId) {
-        let (witness, limit) = (Arc::clone(&self.witness), self.witness_time());
+        let (witness, limit) = (self.witness(), self.witness_time());
         let metrics = Arc::clone(&self.metrics);
         self.spawn(async move {
             let sent = boot_now();
@@ -85,7 +86,7 @@ impl Driver {
     }
 
     fn swap_witness(&self, op: OpId, expected: Option<Record>, new: Record) {
-        let (witness, limit) = (Arc::clone(&self.witness), self.witness_time());
+        let (witness, limit) = (self.witness(), self.witness_time());
         let (metrics, slow) = (Arc::clone(&self.metrics), self.config.timing.reading_interval());
         self.spawn(async move {
             let sent = boot_now();
@@ -119,6 +120,11 @@ impl Driver {
         });
     }
 
+    fn witness(&self) -> Arc<dyn witness::Witness> {
+        let witness = self.witness.as_ref();
+        Arc::clone(witness.expect("a watchdog without a witness asks none"))
+    }
+
     fn witness_time(&self) -> Duration {
         self.config.timing.ttl() / 2
     }
@@ -150,16 +156,30 @@ impl Driver {
         });
     }
 
+    /// Without a witness: by the peer's own word, else by the command, which can switch it off.
+    fn fence_first(&self, op: OpId, term: Term) {
+        let peer = Arc::clone(&self.peer);
+        let command = self.fence_command(term);
+        self.spawn(async move {
+            let by_word = peer.fence(&FenceRequest { term }).await;
+            let stopped = by_word.is_ok_and(|answer| answer.value.shut)
+                || match command {
+                    Some((hook, event)) => hook.run(&event).await == HookOutcome::Succeeded,
+                    None => false,
+                };
+            Input::Fenced { op, stopped }
+        });
+    }
+
+    fn fence_command(&self, term: Term) -> Option<(Hook, HookEvent)> {
+        let command = self.config.hooks.fence_command.as_ref()?;
+        Some((self.hook(command), self.hook_event(Occasion::Fence, term)))
+    }
+
     /// The won swap is the authority; a fence only makes sure, and never holds the gate.
     fn fence(&self, term: Term) {
         let (peer, retry) = (Arc::clone(&self.peer), self.config.timing.reading_interval());
-        let hook = self
-            .config
-            .hooks
-            .fence_command
-            .as_ref()
-            .map(|command| self.hook(command));
-        let (event, journal) = (self.hook_event(Occasion::Fence, term), Arc::clone(&self.journal));
+        let (command, journal) = (self.fence_command(term), Arc::clone(&self.journal));
         self.tasks
             .spawn(self.stopped.clone().run_until_cancelled_owned(async move {
                 let sent = boot_now();
@@ -167,7 +187,7 @@ impl Driver {
                     let took = boot_now().saturating_duration_since(sent);
                     journal.record(Step::new("fenced_by_peer_call").in_term(term).that_took(took));
                 }
-                if let Some(hook) = hook
+                if let Some((hook, event)) = command
                     && hook.run(&event).await == HookOutcome::Succeeded
                 {
                     let took = boot_now().saturating_duration_since(sent);
@@ -198,38 +218,22 @@ impl Driver {
     // ---- lock table
 
     fn probe_table(&self, op: OpId) {
-        let server = self.server.clone();
-        self.spawn(async move {
-            // A stuck table must stick to a thread that nothing else waits for.
-            let report = tokio::task::spawn_blocking(move || server.report()).await;
-            let report = report.expect("the lock table does not panic, and is not cancelled");
-            let longest_lease_ms = report
-                .longest_lease
-                .map_or(0, monolock_protocol::Lease::as_millis);
-            let report = TableReport {
-                last_token: report.last_token,
-                epoch: report.epoch,
-                longest_lease_ms,
-            };
-            Input::TableReported { op, report }
+        let table = self.table.clone();
+        self.spawn_some(async move {
+            let report = table_report(&table.report().await?);
+            Some(Input::TableReported { op, report })
         });
     }
 
     fn open_gate(&mut self, open: core::OpenGate) {
         let grace = limited_grace(open.grace, self.config.grace, boot_now());
-        let opened = self.server.open_gate(OpenGate {
+        self.table.open_gate(OpenGate {
             term: open.term.0,
             first_token: open.first_token,
             ceiling: open.ceiling,
             authority_until: open.authority_until,
             grace,
         });
-        if !opened {
-            tracing::warn!(
-                term = open.term.0,
-                "the gate did not open: the authority lapsed before it could"
-            );
-        }
         self.look_at_clock();
         // Followers learn of the new term, and of the graces it runs, from a new snapshot.
         self.feeds.end_all();
@@ -239,24 +243,29 @@ impl Driver {
     fn shut_gate(&mut self, why: ShutReason) {
         match why {
             ShutReason::NotActive => {
-                self.server.shut_gate(ErrorCode::NotActive);
                 self.flushing = None;
                 self.settle_handover_failed("authority was lost");
             }
-            ShutReason::Handover => {
-                self.server.shut_gate(ErrorCode::ShuttingDown);
-                self.flush_followers();
-            }
+            ShutReason::Handover => {}
         }
+        let code = match why {
+            ShutReason::NotActive => ErrorCode::NotActive,
+            ShutReason::Handover => ErrorCode::ShuttingDown,
+        };
+        self.shutting += 1;
+        let shut = self.table.shut_gate(code);
+        self.spawn_some(async move {
+            let last_token = shut.await?;
+            Some(Input::GateShut { why, last_token })
+        });
     }
 
     /// Waits until the standby has heard the last events of the term, or a bounded time.
-    fn flush_followers(&mut self) {
+    pub(super) fn flush_followers(&mut self, last_token: Token) {
         let Some(mark) = self.feeds.mark() else {
-            let last_token = self.server.report().last_token;
             return self.watchdog.handle_gate_shut(last_token, boot_now());
         };
-        self.flushing = Some(mark);
+        self.flushing = Some((mark, last_token));
         let limit = self.config.timing.reading_interval();
         self.spawn(async move {
             tokio::time::sleep(limit).await;
@@ -345,7 +354,8 @@ impl Driver {
             | JournalEntry::TakeoverLost { .. }
             | JournalEntry::HandoverDone { .. }
             | JournalEntry::WitnessWentBack { .. }
-            | JournalEntry::StateNotDurable => {}
+            | JournalEntry::StateNotDurable
+            | JournalEntry::FloorExtendedAlone { .. } => {}
         }
     }
 
@@ -362,11 +372,18 @@ impl Driver {
 
     /// Runs something that takes time; what it comes to is an input.
     fn spawn(&self, outcome: impl Future<Output = Input> + Send + 'static) {
+        self.spawn_some(async move { Some(outcome.await) });
+    }
+
+    /// The same for something that may come to nothing.
+    fn spawn_some(&self, outcome: impl Future<Output = Option<Input>> + Send + 'static) {
         let inputs = self.inputs.clone();
         self.tasks
             .spawn(self.stopped.clone().run_until_cancelled_owned(async move {
-                // Without a watchdog nobody waits for the outcome.
-                let _ = inputs.send(outcome.await).await;
+                if let Some(input) = outcome.await {
+                    // Without a watchdog nobody waits for the outcome.
+                    let _ = inputs.send(input).await;
+                }
             }));
     }
 }

@@ -1,12 +1,20 @@
 //! Why a node waits, for people.
 
-use monolock_failover_core::Waiting;
+use monolock_failover_core::{RoleName, Status, Waiting};
 use monolock_protocol::BootInstant;
 
 use crate::clock::NodeClock;
 
+/// What an operator should know of a node that stands like this.
+pub(super) fn of(status: &Status, clock: &NodeClock, now: BootInstant) -> Option<String> {
+    if status.role == RoleName::Active && !status.table_answers {
+        return Some("its lock table does not answer".to_owned());
+    }
+    status.waiting.map(|waiting| waiting_text(&waiting, clock, now))
+}
+
 /// Why no takeover is under way, for people.
-pub(super) fn waiting_text(waiting: &Waiting, clock: &NodeClock, now: BootInstant) -> String {
+fn waiting_text(waiting: &Waiting, clock: &NodeClock, now: BootInstant) -> String {
     let left = |until: &BootInstant| until.saturating_duration_since(now).as_millis();
     match waiting {
         Waiting::ObservingAfterStart { until } => {
@@ -33,6 +41,23 @@ pub(super) fn waiting_text(waiting: &Waiting, clock: &NodeClock, now: BootInstan
              MONOLOCK_TRUST_CLOCK=on",
             clock.judge().verdict
         ),
+        Waiting::PeerHeard { until } => {
+            format!(
+                "the active was heard lately: silent for long enough in {} ms",
+                left(until)
+            )
+        }
+        Waiting::Fencing => "the active is silent: it is being stopped first".to_owned(),
+        Waiting::NotProven => {
+            "the active is silent and is not proven dead: start it, stop it for certain by MONOLOCK_FENCE_COMMAND, or \
+             let its node answer"
+                .to_owned()
+        }
+        Waiting::MayHaveBeenFollowed => {
+            "it knows of no later term than its own, and its silent peer may have held one: the peer must answer first"
+                .to_owned()
+        }
+        Waiting::GateMayBeOpen => "its own lock table has not shut its gate yet".to_owned(),
         Waiting::SwapPending => "a takeover is under way".to_owned(),
         Waiting::IsActive => "it is active".to_owned(),
         Waiting::Retired => "it is stopping".to_owned(),

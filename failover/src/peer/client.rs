@@ -21,8 +21,8 @@ use super::auth::{CODE_HEADER, Code, Covered, FROM_HEADER, NONCE_HEADER, Nonce, 
 use super::dial::{Dialled, dial};
 use super::message::{
     AcknowledgeRequest, AcknowledgeResponse, BeginHandoverRequest, BeginHandoverResponse, ErrorBody,
-    FenceRequest, FenceResponse, HandoverRequest, HandoverResponse, NodeStatus, PromiseRequest,
-    PromiseResponse,
+    ExtendReserveResponse, FenceRequest, FenceResponse, HandoverRequest, HandoverResponse, NodeStatus,
+    PromiseRequest, PromiseResponse,
 };
 use super::route::Route;
 use super::{FollowStream, MAX_BODY, PeerAddress, PeerSecret, PeerServer, Sender};
@@ -145,6 +145,15 @@ impl PeerClient {
     pub async fn begin_handover(&self, request: &BeginHandoverRequest) -> CallOutcome<BeginHandoverResponse> {
         let time_limit = PeerServer::HANDOVER_TIME + self.time_limit;
         self.call(Route::BeginHandover, encode(request), time_limit).await
+    }
+
+    /// Lets an active without a witness grant beyond what its peer has acknowledged; only when that peer is certainly down.
+    ///
+    /// # Errors
+    ///
+    /// [`CallFailure`].
+    pub async fn extend_reserve(&self) -> CallOutcome<ExtendReserveResponse> {
+        self.call(Route::ExtendReserve, Vec::new(), self.time_limit).await
     }
 
     /// Confirms a mark of the follow stream.

@@ -61,6 +61,12 @@ pub struct NodeStatus {
     pub last_token: Token,
     /// The longest lease it has heard of, in milliseconds.
     pub longest_lease_ms: u32,
+    /// Whether its lock table answers.
+    #[serde(default = "yes")]
+    pub table_answers: bool,
+    /// How many grants are left to an active without a witness, until its peer or an operator extends its reserve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grants_left: Option<u64>,
     /// Whether a handover to it would succeed: standby, warm, following.
     pub ready_for_handover: bool,
     /// Its boot clock, in nanoseconds.
@@ -129,9 +135,11 @@ impl From<&NodeStatus> for PeerStatus {
         Self {
             incarnation: status.incarnation,
             active: status.role == Role::Active,
+            table_answers: status.table_answers,
             ready: status.ready_for_handover,
             highest_term: status.term,
             floor: status.floor,
+            longest_lease_ms: status.longest_lease_ms,
         }
     }
 }
@@ -147,6 +155,9 @@ pub struct PromiseRequest {
     pub floor: Token,
     /// The longest lease to remember, in milliseconds.
     pub max_lease_ms: u32,
+    /// In a pair without a witness: asks for consent to begin the term, with this first token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidacy: Option<Token>,
     /// How long the promise is asked for, in milliseconds; the same on both nodes.
     pub ttl_ms: u64,
 }
@@ -160,6 +171,7 @@ impl PromiseRequest {
             incarnation: request.incarnation,
             floor: request.floor,
             max_lease_ms: request.max_lease_ms,
+            candidacy: request.candidacy,
             ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -172,6 +184,7 @@ impl From<&PromiseRequest> for core::PromiseRequest {
             incarnation: request.incarnation,
             floor: request.floor,
             max_lease_ms: request.max_lease_ms,
+            candidacy: request.candidacy,
         }
     }
 }
@@ -184,6 +197,12 @@ pub struct PromiseResponse {
     pub refused: Option<Refusal>,
     /// The largest term the answerer has seen.
     pub term: Term,
+    /// The highest floor that it knows.
+    #[serde(default)]
+    pub floor: Token,
+    /// The longest lease that it has heard of, in milliseconds.
+    #[serde(default)]
+    pub longest_lease_ms: u32,
     /// The life of the answerer.
     pub incarnation: Incarnation,
 }
@@ -195,6 +214,8 @@ impl PromiseResponse {
         Self {
             refused: answer.refused.map(Refusal::from),
             term: answer.highest_term,
+            floor: answer.floor,
+            longest_lease_ms: answer.longest_lease_ms,
             incarnation,
         }
     }
@@ -205,6 +226,8 @@ impl From<&PromiseResponse> for PromiseAnswer {
         Self {
             refused: response.refused.map(PromiseRefusal::from),
             highest_term: response.term,
+            floor: response.floor,
+            longest_lease_ms: response.longest_lease_ms,
         }
     }
 }
@@ -221,6 +244,12 @@ pub enum Refusal {
     TermEnded,
     /// Its state file could not be written.
     NotDurable,
+    /// It is active itself.
+    Active,
+    /// A reign of its own has ended, and its gate is not known to be shut.
+    GateMayBeOpen,
+    /// The candidate's first token is below a floor that it knows.
+    FloorBehind,
     /// A reason of a later version.
     #[serde(other)]
     Other,
@@ -233,6 +262,9 @@ impl From<PromiseRefusal> for Refusal {
             PromiseRefusal::SwapPending => Self::SwapPending,
             PromiseRefusal::TermEnded => Self::TermEnded,
             PromiseRefusal::NotDurable => Self::NotDurable,
+            PromiseRefusal::Active => Self::Active,
+            PromiseRefusal::GateMayBeOpen => Self::GateMayBeOpen,
+            PromiseRefusal::FloorBehind => Self::FloorBehind,
         }
     }
 }
@@ -245,6 +277,9 @@ impl From<Refusal> for PromiseRefusal {
             Refusal::SwapPending | Refusal::Other => Self::SwapPending,
             Refusal::TermEnded => Self::TermEnded,
             Refusal::NotDurable => Self::NotDurable,
+            Refusal::Active => Self::Active,
+            Refusal::GateMayBeOpen => Self::GateMayBeOpen,
+            Refusal::FloorBehind => Self::FloorBehind,
         }
     }
 }
@@ -286,6 +321,16 @@ pub struct HandoverResponse {
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// The answer to an operator who extends the reserve of an active without a witness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtendReserveResponse {
+    /// Whether the answerer is such an active.
+    pub extended: bool,
+    /// How many grants it has now, before the state file is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grants_left: Option<u64>,
 }
 
 /// Asks the active to hand over to its standby: the body of `POST /v1/begin-handover`.
@@ -410,6 +455,11 @@ impl FollowEvent {
             | Self::Unknown => None,
         }
     }
+}
+
+/// What a node of an earlier version does not say.
+fn yes() -> bool {
+    true
 }
 
 /// The body of every answer that is not 200.

@@ -11,6 +11,7 @@
 //! | `POST /v1/fence` | peer | asks to shut the gate and cut the sessions |
 //! | `POST /v1/handover` | peer | tells the standby that the term is now its own |
 //! | `POST /v1/begin-handover` | peer, operator | asks the active to hand over |
+//! | `POST /v1/extend-reserve` | operator | lets an active without a witness grant beyond what its peer has acknowledged |
 //! | `GET /v1/challenge` | anybody | the random number that the requests of this connection must cover |
 //!
 //! Bodies are at most [`MAX_BODY`] bytes; fields that are not known are ignored. An answer that is not 200 carries

@@ -15,10 +15,11 @@ pub(crate) enum Route {
     Fence,
     Handover,
     BeginHandover,
+    ExtendReserve,
 }
 
 impl Route {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Challenge,
         Self::Node,
         Self::Follow,
@@ -27,6 +28,7 @@ impl Route {
         Self::Fence,
         Self::Handover,
         Self::BeginHandover,
+        Self::ExtendReserve,
     ];
 
     pub(crate) fn find(method: &Method, path: &str) -> Option<Self> {
@@ -45,24 +47,27 @@ impl Route {
             Self::Fence => "/v1/fence",
             Self::Handover => "/v1/handover",
             Self::BeginHandover => "/v1/begin-handover",
+            Self::ExtendReserve => "/v1/extend-reserve",
         }
     }
 
     pub(crate) const fn method(self) -> &'static Method {
         match self {
             Self::Challenge | Self::Node | Self::Follow => &Method::GET,
-            Self::Acknowledge | Self::Promise | Self::Fence | Self::Handover | Self::BeginHandover => {
-                &Method::POST
-            }
+            Self::Acknowledge
+            | Self::Promise
+            | Self::Fence
+            | Self::Handover
+            | Self::BeginHandover
+            | Self::ExtendReserve => &Method::POST,
         }
     }
 
     /// Whether this sender may make the call; that it is no reflection of the receiver's own is checked elsewhere.
     pub(crate) const fn is_open_to(self, sender: Sender) -> bool {
         match (self, sender) {
-            (Self::Challenge | Self::Node | Self::BeginHandover, Sender::Operator) | (_, Sender::Node(_)) => {
-                true
-            }
+            (Self::Challenge | Self::Node | Self::BeginHandover | Self::ExtendReserve, Sender::Operator)
+            | (_, Sender::Node(_)) => true,
             (_, Sender::Operator) => false,
         }
     }

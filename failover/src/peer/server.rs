@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::message::{
-    AcknowledgeRequest, AcknowledgeResponse, BeginHandoverRequest, BeginHandoverResponse, FenceRequest,
-    FenceResponse, FollowEvent, HandoverRequest, HandoverResponse, NodeStatus, PromiseRequest,
-    PromiseResponse,
+    AcknowledgeRequest, AcknowledgeResponse, BeginHandoverRequest, BeginHandoverResponse,
+    ExtendReserveResponse, FenceRequest, FenceResponse, FollowEvent, HandoverRequest, HandoverResponse,
+    NodeStatus, PromiseRequest, PromiseResponse,
 };
 use super::{PeerSecret, REQUEST_TIME, Sender};
 use connection::Connection;
@@ -67,6 +67,11 @@ pub enum PeerCall {
         request: HandoverRequest,
         /// Takes the answer.
         reply: Reply<HandoverResponse>,
+    },
+    /// Somebody vouches that the peer does not take over from this active without a witness.
+    ExtendReserve {
+        /// Takes the answer.
+        reply: Reply<ExtendReserveResponse>,
     },
     /// Somebody asks this node to hand over.
     BeginHandover {

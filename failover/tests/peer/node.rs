@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use monolock_failover::core::{Incarnation, NodeId, Record, Term};
 use monolock_failover::peer::message::{
-    AcknowledgeResponse, BeginHandoverResponse, FenceResponse, FollowEvent, HandoverResponse, NodeStatus,
-    PromiseRequest, PromiseResponse, Refusal, Role,
+    AcknowledgeResponse, BeginHandoverResponse, ExtendReserveResponse, FenceResponse, FollowEvent,
+    HandoverResponse, NodeStatus, PromiseRequest, PromiseResponse, Refusal, Role,
 };
 use monolock_failover::peer::{Declined, PeerCall, PeerClient, PeerSecret, PeerServer, Sender};
 use monolock_protocol::Token;
@@ -92,6 +92,8 @@ pub(crate) fn status() -> NodeStatus {
         floor: Token::MAX,
         last_token: Token::ZERO,
         longest_lease_ms: 30_000,
+        table_answers: true,
+        grants_left: None,
         ready_for_handover: true,
         boot_nanos: 1,
         wall_nanos: 2,
@@ -111,6 +113,7 @@ pub(crate) fn promise_request() -> PromiseRequest {
         incarnation: Incarnation(3),
         floor: Token::new(1 << 40),
         max_lease_ms: 30_000,
+        candidacy: None,
         ttl_ms: 3_000,
     }
 }
@@ -160,9 +163,18 @@ async fn answer(
                 let response = PromiseResponse {
                     refused: (request != promise_request()).then_some(Refusal::TermEnded),
                     term: request.term,
+                    floor: request.floor,
+                    longest_lease_ms: request.max_lease_ms,
                     incarnation: Incarnation(9),
                 };
                 let _ = reply.send(Ok(response));
+            }
+            PeerCall::ExtendReserve { reply } => {
+                hear("extend reserve");
+                let _ = reply.send(Ok(ExtendReserveResponse {
+                    extended: true,
+                    grants_left: Some(1),
+                }));
             }
             PeerCall::Fence { request, reply } => {
                 hear("fence");

@@ -37,6 +37,8 @@ pub struct LockTable {
     /// The last term was shut on purpose while its authority lasted: it may be opened again.
     reopenable: bool,
     tokens: TokenSource,
+    /// How much of a reservation its terms keep for counting; see [`TokenSource::counting_the_last`].
+    counted_seconds: u64,
     claims: Claims,
     deadlines: Deadlines,
     locks: BTreeMap<LockName, Lock>,
@@ -102,6 +104,7 @@ impl LockTable {
             last_term,
             reopenable: false,
             tokens,
+            counted_seconds: 0,
             claims: Claims::default(),
             deadlines: Deadlines::default(),
             locks: BTreeMap::new(),
@@ -295,7 +298,9 @@ impl LockTable {
         } else {
             after_last
         };
-        self.tokens = TokenSource::unconfirmed(first, open.ceiling, now).with_rules(self.rules);
+        self.tokens = TokenSource::unconfirmed(first, open.ceiling, now)
+            .counting_the_last(self.counted_seconds)
+            .with_rules(self.rules);
         self.last_term = Some(open.term);
         self.reopenable = false;
         self.gate = Gate::Open {
@@ -336,6 +341,12 @@ impl LockTable {
             self.reopenable = true;
             self.shut(code, ErrorCode::NotActive, now);
         }
+    }
+
+    /// Keeps so many seconds below the ceiling of every term that begins from now on for grants to be counted in; see
+    /// [`TokenSource::counting_the_last`].
+    pub fn keep_for_counting(&mut self, seconds: u64) {
+        self.counted_seconds = seconds;
     }
 
     /// Lets the tokens follow the wall clock from a reading that somebody has judged; see [`TokenSource::adopt`].

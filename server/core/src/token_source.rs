@@ -31,6 +31,8 @@ pub struct TokenSource {
     /// Up to which epoch a reservation was asked for.
     asked_epoch: u64,
     ask_at: BootInstant,
+    /// So many seconds below the ceiling are for counting only.
+    counted_seconds: u64,
     rules: Rules,
 }
 
@@ -56,6 +58,7 @@ impl TokenSource {
             anchor: now,
             asked_epoch: ceiling.epoch_seconds(),
             ask_at: now.boot,
+            counted_seconds: 0,
             rules: Rules::default(),
         }
     }
@@ -77,6 +80,16 @@ impl TokenSource {
         Self::reserved(first, ceiling, Now { wall, ..now })
     }
 
+    /// The same source, which follows the clock only until so many seconds are left below the ceiling: they are kept for
+    /// grants to be counted in, 2^20 in each.
+    #[must_use]
+    pub fn counting_the_last(self, counted_seconds: u64) -> Self {
+        Self {
+            counted_seconds,
+            ..self
+        }
+    }
+
     pub(crate) fn with_rules(self, rules: Rules) -> Self {
         Self { rules, ..self }
     }
@@ -92,7 +105,7 @@ impl TokenSource {
         }
         let next = self.last.next();
         let of_epoch = Token::first_of_epoch(self.epoch(now));
-        let token = if of_epoch < self.ceiling {
+        let token = if self.follows_to(of_epoch) {
             next.max(of_epoch)
         } else {
             next
@@ -116,6 +129,11 @@ impl TokenSource {
             last
         };
         Ok(self.last)
+    }
+
+    fn follows_to(&self, of_epoch: Token) -> bool {
+        let counted = of_epoch.epoch_seconds().saturating_add(self.counted_seconds);
+        Token::first_of_epoch(counted) < self.ceiling
     }
 
     /// Raises the ceiling; a lower one than before changes nothing.
@@ -280,6 +298,17 @@ mod tests {
         assert_eq!(source.grant(at(200_000, 100_000)), Err(NoToken::AtCeiling));
         source.raise_ceiling(token(300, 0));
         assert_eq!(source.grant(at(200_000, 100_000)), Ok(token(200, 0)));
+    }
+
+    #[test]
+    fn what_is_kept_for_counting_is_not_used_up_by_the_clock() {
+        let mut source =
+            TokenSource::reserved(token(100, 0), token(200, 0), at(100_000, 0)).counting_the_last(90);
+        assert_eq!(source.grant(at(109_000, 9_000)), Ok(token(109, 0)));
+        assert_eq!(source.grant(at(110_000, 10_000)), Ok(token(109, 1)));
+        assert_eq!(source.grant(at(500_000, 400_000)), Ok(token(109, 2)));
+        source.raise_ceiling(token(600, 0));
+        assert_eq!(source.grant(at(501_000, 401_000)), Ok(token(501, 0)));
     }
 
     #[test]

@@ -41,6 +41,7 @@ impl World {
             incarnation: life,
             timing: timing(),
             fast_takeover: true,
+            no_witness: None,
         };
         let now = self.nodes[&node].clock.read(self.now);
         let disk = self.nodes[&node].disk;
@@ -272,6 +273,7 @@ impl World {
                 self.check_authority()?;
             }
             Action::ShutGate { why } => self.shut_gate(node, why)?,
+            Action::FenceFirst { .. } => unreachable!("this pair has a witness"),
             Action::Fence { term } => self.call_again(node, Call::Fence(term, CALL_TRIES)),
             Action::PublishName { term } => self.publish(node, term, node),
             Action::TellHandover { record } => {
@@ -414,7 +416,11 @@ impl World {
             JournalEntry::BecameActive { basis, .. } => match basis {
                 TakeoverBasis::Crash | TakeoverBasis::NewIncarnation => self.tally.takeovers_by_proof += 1,
                 TakeoverBasis::Silence => self.tally.takeovers_by_silence += 1,
-                TakeoverBasis::Released | TakeoverBasis::Handover => {}
+                TakeoverBasis::Released
+                | TakeoverBasis::Handover
+                | TakeoverBasis::Consent
+                | TakeoverBasis::Fenced
+                | TakeoverBasis::Unproven => {}
             },
             _ => {}
         }
@@ -465,5 +471,8 @@ fn journal_text(entry: &JournalEntry) -> String {
             format!("finds term {found:?} at the witness, and knew {known}")
         }
         JournalEntry::StateNotDurable => "could not write its state file".to_owned(),
+        JournalEntry::FloorExtendedAlone { term, floor } => {
+            format!("extends the floor of term {term} alone to {floor}")
+        }
     }
 }

@@ -135,9 +135,11 @@ impl World {
             status: PeerStatus {
                 incarnation: process.life,
                 active: status.role == RoleName::Active,
+                table_answers: status.table_answers,
                 ready: status.ready,
                 highest_term: highest_term.max(status.term),
                 floor: status.floor,
+                longest_lease_ms: 0,
             },
             term: status.term,
             asked,

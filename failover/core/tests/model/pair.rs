@@ -544,6 +544,7 @@ impl Pair {
             timing: Timing::new(Duration::from_millis(TICK_MS * u64::from(TICKS_IN_A_PERIOD)))
                 .expect("long enough"),
             fast_takeover: true,
+            no_witness: None,
         };
         let now = state.now();
         let host = state.host_mut(node);
@@ -734,6 +735,7 @@ impl Pair {
                     }
                 }
                 Action::PublishName { .. } => {}
+                Action::FenceFirst { .. } => unreachable!("this pair has a witness"),
                 Action::Journal(entry) => state.note(node, &entry),
             }
         }
@@ -835,9 +837,11 @@ impl State {
         PeerStatus {
             incarnation: of.life,
             active: status.role == RoleName::Active,
+            table_answers: status.table_answers,
             ready: status.ready,
             highest_term: process.watchdog.known_state().highest_term,
             floor: status.floor,
+            longest_lease_ms: 0,
         }
     }
 
@@ -905,7 +909,8 @@ impl State {
             | JournalEntry::HandoverStarted { .. }
             | JournalEntry::HandoverDone { .. }
             | JournalEntry::WitnessWentBack { .. }
-            | JournalEntry::StateNotDurable => {}
+            | JournalEntry::StateNotDurable
+            | JournalEntry::FloorExtendedAlone { .. } => {}
         }
     }
 

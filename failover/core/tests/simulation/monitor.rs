@@ -91,7 +91,8 @@ impl Monitor {
             | JournalEntry::HandoverStarted { .. }
             | JournalEntry::HandoverDone { .. }
             | JournalEntry::WitnessWentBack { .. }
-            | JournalEntry::StateNotDurable => {}
+            | JournalEntry::StateNotDurable
+            | JournalEntry::FloorExtendedAlone { .. } => {}
         }
     }
 
@@ -136,6 +137,9 @@ impl Monitor {
             TakeoverBasis::Silence => self.has_watched(expected, now),
             TakeoverBasis::Crash | TakeoverBasis::NewIncarnation => self.has_proof(expected),
             TakeoverBasis::Released | TakeoverBasis::Handover => Ok(()),
+            TakeoverBasis::Consent | TakeoverBasis::Fenced | TakeoverBasis::Unproven => {
+                Err("swapped a record without a witness".to_owned())
+            }
         }
     }
 

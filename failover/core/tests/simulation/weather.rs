@@ -1,5 +1,6 @@
 //! What a seed does to the pair, and what may be promised then.
 
+use monolock_failover_core::Unproven;
 use monolock_failover_core::rules::Rule;
 use monolock_simulation::Rng;
 
@@ -107,7 +108,13 @@ impl Weather {
             | Rule::CeilingIsAcknowledged
             | Rule::GapStartsTheWaitAgain
             | Rule::ReadingIsRecent
-            | Rule::RenewalNeedsTheTable => return Self::draw(rng),
+            | Rule::RenewalNeedsTheTable
+            | Rule::AloneOnlyFromThePeersTerm
+            | Rule::CandidacyIsDurable
+            | Rule::ConsentEndsCandidacy
+            | Rule::ActiveGivesNoConsent
+            | Rule::GateIsShutBeforeConsent
+            | Rule::ConsentKnowsTheFloor => return Self::draw(rng),
         };
         Self {
             beyond,
@@ -145,6 +152,19 @@ impl Weather {
     /// Whether a message gets lost.
     pub(crate) fn loses(self, link: Link, rng: &mut Rng) -> bool {
         rng.percent(self.lost_percent[link as usize])
+    }
+}
+
+/// What a pair does about a silent peer in which this rule is missed; `None`: it has a witness.
+pub(crate) fn pair_without(rule: Rule, seed: u64) -> Option<Unproven> {
+    match rule {
+        Rule::AloneOnlyFromThePeersTerm | Rule::CandidacyIsDurable | Rule::ConsentKnowsTheFloor => {
+            Some(Unproven::Takeover)
+        }
+        Rule::ConsentEndsCandidacy | Rule::GateIsShutBeforeConsent => Some(Unproven::Wait),
+        Rule::ActiveGivesNoConsent if seed.is_multiple_of(2) => Some(Unproven::Wait),
+        Rule::ActiveGivesNoConsent => Some(Unproven::Takeover),
+        _ => None,
     }
 }
 

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use monolock_failover_core::rules::Rule;
 use monolock_failover_core::{
-    HandoverMode, Incarnation, NodeId, NodeState, OpId, PeerStatus, PromiseAnswer, PromiseRequest, Record,
-    ReplyId, SwapOutcome, TableReport, Term, Timing, Watchdog,
+    HandoverMode, Incarnation, NoWitness, NodeId, NodeState, OpId, PeerStatus, PromiseAnswer, PromiseRequest,
+    Record, ReplyId, SwapOutcome, TableReport, Term, Timing, Unproven, Watchdog,
 };
 use monolock_protocol::{BootInstant, Token};
 use monolock_simulation::Rng;
 
 use crate::monitor::Monitor;
-use crate::weather::{Beyond, Link, Weather};
+use crate::weather::{self, Beyond, Link, Weather};
 
 /// One authority period, in microseconds.
 pub(crate) const TTL_US: u64 = 1_000_000;
@@ -27,6 +27,8 @@ const FAULTS_END_US: u64 = 30 * TTL_US;
 /// From here on nobody loses or takes a term any more.
 const SETTLED_US: u64 = FAULTS_END_US + 10 * TTL_US;
 const END_US: u64 = SETTLED_US + 4 * TTL_US;
+/// What an active without a witness has in reserve.
+const RESERVE: Duration = Duration::from_secs(60);
 /// A node that does more than this in one period is running hot.
 const MOST_EVENTS_IN_A_PERIOD: u64 = 300;
 
@@ -41,6 +43,9 @@ pub(crate) struct Tally {
     pub(crate) proofs: u64,
     pub(crate) handovers: u64,
     pub(crate) grants: u64,
+    pub(crate) consents: u64,
+    pub(crate) fenced: u64,
+    pub(crate) unproven: u64,
     lapses: u64,
     went_back: u64,
 }
@@ -51,6 +56,9 @@ impl Tally {
         self.proofs += other.proofs;
         self.handovers += other.handovers;
         self.grants += other.grants;
+        self.consents += other.consents;
+        self.fenced += other.fenced;
+        self.unproven += other.unproven;
         self.lapses += other.lapses;
         self.went_back += other.went_back;
     }
@@ -73,6 +81,8 @@ struct Process {
     /// The life whose snapshot it had last.
     followed: Option<Incarnation>,
     replies: BTreeMap<ReplyId, (Incarnation, OpId)>,
+    /// A candidate asked while the gate was open.
+    asked_to_give_way: bool,
     next_reply: u64,
     wakes_at: Option<u64>,
 }
@@ -120,6 +130,12 @@ enum Event {
     Probed(OpId, bool),
     AskStatus,
     StatusAt(BootInstant, Incarnation),
+    /// The peer, in this life, asks to be told that nothing of this term goes on.
+    StopAt(OpId, Term, Incarnation),
+    Stopped(OpId, bool),
+    /// The fence command has its turn.
+    StopByCommand(OpId),
+    GateIsShut,
     Status(PeerStatus, BootInstant),
     StreamTick,
     StreamEnded,
@@ -142,6 +158,7 @@ enum Event {
 pub(crate) struct World {
     rng: Rng,
     weather: Weather,
+    no_witness: Option<NoWitness>,
     without: Vec<Rule>,
     now: u64,
     hosts: BTreeMap<NodeId, Host>,
@@ -175,17 +192,22 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::of_seed(seed);
         let weather = Weather::draw(&mut rng);
-        Self::with(rng, weather, &[])
+        let no_witness = match seed % 6 {
+            2 => Some(Unproven::Wait),
+            5 => Some(Unproven::Takeover),
+            _ => None,
+        };
+        Self::with(rng, weather, no_witness, &[])
     }
 
     /// A world of watchdogs without one rule, in weather that makes it missed.
     pub(crate) fn without(rule: Rule, seed: u64) -> Self {
         let mut rng = Rng::of_seed(seed);
         let weather = Weather::against(rule, &mut rng);
-        Self::with(rng, weather, &[rule])
+        Self::with(rng, weather, weather::pair_without(rule, seed), &[rule])
     }
 
-    fn with(mut rng: Rng, weather: Weather, without: &[Rule]) -> Self {
+    fn with(mut rng: Rng, weather: Weather, unproven: Option<Unproven>, without: &[Rule]) -> Self {
         let [rate_a, rate_b] = weather.clock_rates(&mut rng);
         let mut host = |rate_ppm| Host {
             rate_ppm,
@@ -212,6 +234,10 @@ impl World {
         let mut world = Self {
             rng,
             weather,
+            no_witness: unproven.map(|unproven| NoWitness {
+                unproven,
+                reserve: RESERVE,
+            }),
             without: without.to_vec(),
             now: 0,
             hosts,
@@ -241,7 +267,8 @@ impl World {
 
     pub(crate) fn run(&mut self) -> Checked {
         let weather = self.weather;
-        self.tell(NodeId::A, || format!("{weather:?}"));
+        let no_witness = self.no_witness;
+        self.tell(NodeId::A, || format!("{no_witness:?} {weather:?}"));
         let mut settled = None;
         while let Some(Reverse((at, seq, node))) = self.queue.pop() {
             let (life, event) = self.events.remove(&seq).expect("queued once");
@@ -325,6 +352,7 @@ impl World {
                 self.push(self.now + delay, node, life, Event::Probed(op, refused));
             }
             Event::StatusAt(sent_at, asker) => self.answer_status(node, sent_at, asker),
+            Event::StopByCommand(op) => self.fence_command(node, op)?,
             event => return self.feed(node, event),
         }
         Ok(())
@@ -375,6 +403,8 @@ impl World {
             Event::Promise(op, asker, request) => {
                 let process = self.process(node);
                 process.monitor.hears_from(asker);
+                let consents = request.candidacy.is_some() && process.gate.is_some();
+                process.asked_to_give_way = consents;
                 process.next_reply += 1;
                 let reply = ReplyId(process.next_reply);
                 process.replies.insert(reply, (asker, op));
@@ -420,12 +450,34 @@ impl World {
                 process.monitor.hears_from(status.incarnation);
                 process.watchdog.handle_peer_status(status, sent_at, now);
             }
+            Event::StopAt(op, term, asker) => {
+                self.watchdog(node).handle_fence(term, now);
+                self.perform(node, None)?;
+                let stopped = self.process(node).gate.is_none();
+                if self.reaches_peer(node) && !self.lost(Link::Peer) {
+                    let delay = self.delay(Link::Peer);
+                    self.push(
+                        self.now + delay,
+                        node.peer(),
+                        Some(asker),
+                        Event::Stopped(op, stopped),
+                    );
+                }
+                return Ok(());
+            }
+            Event::Stopped(op, stopped) => self.watchdog(node).handle_fenced(op, stopped, now),
+            Event::GateIsShut => {
+                let process = self.process(node);
+                process.gate = None;
+                process.watchdog.handle_stopped(now);
+            }
             Event::FenceArrives(term) => self.watchdog(node).handle_fence(term, now),
             Event::HandoverTold(record) => self.watchdog(node).handle_handover_told(&record, now),
             Event::ReadAtWitness(..)
             | Event::SwapAtWitness(..)
             | Event::ProbeArrives(_)
             | Event::StatusAt(..)
+            | Event::StopByCommand(_)
             | Event::Grant
             | Event::Crash
             | Event::Restart

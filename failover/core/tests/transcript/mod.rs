@@ -1,10 +1,11 @@
+#![allow(dead_code, reason = "each test file uses a part of it")]
 //! One watchdog, told what happens and asked what it does, in lines that can be read.
 
 use std::time::Duration;
 
 use monolock_failover_core::{
-    Action, Config, Grace, Incarnation, JournalEntry, NodeId, NodeState, OpId, PromiseAnswer, PromiseRequest,
-    Record, ReplyId, SwapOutcome, TableReport, Term, Timing, Waiting, Watchdog,
+    Action, Config, Grace, Incarnation, JournalEntry, NoWitness, NodeId, NodeState, OpId, PromiseAnswer,
+    PromiseRequest, Record, ReplyId, SwapOutcome, TableReport, Term, Timing, Unproven, Waiting, Watchdog,
 };
 use monolock_protocol::{BootInstant, Token};
 
@@ -42,6 +43,7 @@ pub(crate) fn request(term: u64, incarnation: u64, floor_epoch: u64) -> PromiseR
         incarnation: Incarnation(incarnation),
         floor: Token::first_of_epoch(floor_epoch),
         max_lease_ms: 0,
+        candidacy: None,
     }
 }
 
@@ -56,16 +58,28 @@ pub(crate) struct Node {
     promise: Option<OpId>,
     table: Option<OpId>,
     probe: Option<OpId>,
+    fence: Option<OpId>,
 }
 
 impl Node {
     /// A node that starts at 0 with what its disk held.
     pub(crate) fn start(node: NodeId, incarnation: u64, disk: NodeState) -> Self {
+        Self::start_with(node, incarnation, disk, None)
+    }
+
+    /// The same without a witness, with 100 seconds in reserve.
+    pub(crate) fn start_alone(node: NodeId, incarnation: u64, disk: NodeState, unproven: Unproven) -> Self {
+        let reserve = Duration::from_secs(100);
+        Self::start_with(node, incarnation, disk, Some(NoWitness { unproven, reserve }))
+    }
+
+    fn start_with(node: NodeId, incarnation: u64, disk: NodeState, no_witness: Option<NoWitness>) -> Self {
         let config = Config {
             node,
             incarnation: Incarnation(incarnation),
             timing: Timing::new(TTL).expect("long enough"),
             fast_takeover: true,
+            no_witness,
         };
         Self {
             watchdog: Watchdog::new(config, disk, at(0)),
@@ -77,6 +91,7 @@ impl Node {
             promise: None,
             table: None,
             probe: None,
+            fence: None,
         }
     }
 
@@ -104,6 +119,7 @@ impl Node {
                 Action::Persist { op, .. } => self.persist = Some(op),
                 Action::ProbeTable { op } => self.table = Some(op),
                 Action::ProbePorts { op } => self.probe = Some(op),
+                Action::FenceFirst { op, .. } => self.fence = Some(op),
                 Action::AnswerPromise { .. }
                 | Action::OpenGate(_)
                 | Action::RenewAuthority { .. }
@@ -231,6 +247,14 @@ impl Node {
         });
     }
 
+    /// The silent peer was stopped, or could not be.
+    #[track_caller]
+    pub(crate) fn fenced(&mut self, now: u64, stopped: bool) {
+        let now = self.moment(now);
+        let op = self.fence.take().expect("the peer is being stopped");
+        self.watchdog.handle_fenced(op, stopped, now);
+    }
+
     #[track_caller]
     pub(crate) fn ports_refuse(&mut self, now: u64, both: bool) {
         let now = self.moment(now);
@@ -249,7 +273,14 @@ fn line(action: &Action) -> String {
             second(new.floor)
         ),
         Action::AskPromise { request, .. } => {
-            format!("ask for {} floor {}", request.term, second(request.floor))
+            let candidacy = request
+                .candidacy
+                .map_or(String::new(), |first| format!(" from {}", second(first)));
+            format!(
+                "ask for {}{candidacy} floor {}",
+                request.term,
+                second(request.floor)
+            )
         }
         Action::AnswerPromise { answer, .. } => match answer.refused {
             None => "promise".to_owned(),
@@ -277,6 +308,7 @@ fn line(action: &Action) -> String {
         }
         Action::ShutGate { why } => format!("shut: {why:?}"),
         Action::Fence { term } => format!("fence {term}"),
+        Action::FenceFirst { term, .. } => format!("stop {term} first"),
         Action::PublishName { term } => format!("publish {term}"),
         Action::TellHandover { record } => format!("tell handover {}", name(record)),
         Action::Journal(entry) => format!("note: {}", note(entry)),
@@ -298,9 +330,13 @@ fn second(token: Token) -> String {
     }
 }
 
-fn millis(at: BootInstant) -> u128 {
+fn millis(at: BootInstant) -> String {
+    if at == BootInstant::MAX {
+        return "never".to_owned();
+    }
     at.saturating_duration_since(BootInstant::from_millis(START_MS))
         .as_millis()
+        .to_string()
 }
 
 fn grace(grace: &Grace) -> String {
@@ -338,5 +374,8 @@ fn note(entry: &JournalEntry) -> String {
             None => format!("witness lost {known}"),
         },
         JournalEntry::StateNotDurable => "state not durable".to_owned(),
+        JournalEntry::FloorExtendedAlone { term, floor } => {
+            format!("{term} extends its floor alone to {}", second(*floor))
+        }
     }
 }

@@ -204,6 +204,7 @@ impl Connection {
                 let request = parse(body)?;
                 self.ask(|reply| PeerCall::Handover { request, reply }).await
             }
+            Route::ExtendReserve => self.ask(|reply| PeerCall::ExtendReserve { reply }).await,
             Route::BeginHandover => {
                 let request = parse(body)?;
                 let make = |reply| PeerCall::BeginHandover { from, request, reply };

@@ -1,6 +1,6 @@
 //! What must hold at every step.
 
-use monolock_failover_core::{NodeId, OpenGate, Term};
+use monolock_failover_core::{NodeId, OpenGate, Term, Unproven};
 use monolock_protocol::Token;
 
 use super::{Checked, MOST_EVENTS_IN_A_PERIOD, TTL_US, World};
@@ -9,7 +9,12 @@ use crate::weather::Beyond;
 impl World {
     /// That there is one active rests on clocks and on refusals.
     pub(super) fn may_have_two_actives(&self) -> bool {
-        matches!(self.weather.beyond, Beyond::ClocksRunWild | Beyond::RefusalsLie)
+        match self.no_witness {
+            None => matches!(self.weather.beyond, Beyond::ClocksRunWild | Beyond::RefusalsLie),
+            Some(setting) => {
+                setting.unproven == Unproven::Takeover || self.weather.beyond == Beyond::RefusalsLie
+            }
+        }
     }
 
     pub(super) fn hold_to(&self, word: Checked) -> Checked {
@@ -18,7 +23,10 @@ impl World {
 
     /// A node that did not follow the life that reigned last holds every lock back.
     pub(super) fn check_grace(&self, node: NodeId, open: &OpenGate) -> Checked {
-        if self.may_have_two_actives() {
+        // Without a witness, only the disks remember for how long, and an active may die before its lock table has told.
+        let no_lease_known = self.hosts.values().all(|host| host.disk.longest_lease_ms == 0);
+        let forgot = self.no_witness.is_some() && (self.forgot || no_lease_known);
+        if self.may_have_two_actives() || forgot {
             return Ok(());
         }
         let followed = self.hosts[&node]
@@ -113,6 +121,7 @@ impl World {
 
     pub(super) fn check_order(&self, term: Term, first: Token, last: Token) -> Checked {
         match self.weather.beyond {
+            _ if self.forgot && self.no_witness.is_some() => return Ok(()),
             Beyond::WitnessGoesBack if self.forgot => return Ok(()),
             Beyond::DiskIsLost if self.forgot => {
                 let earlier = self.witnessed.range(..term).map(|(_, floor)| *floor).max();

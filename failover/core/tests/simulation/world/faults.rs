@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use monolock_failover_core::{Config, Incarnation, NodeId, NodeState, Watchdog};
+use monolock_failover_core::{Config, Incarnation, NodeId, NodeState, OpId, Watchdog};
 
-use super::{Event, FAULTS_END_US, FAULTS_START_US, Process, TTL_US, World, timing};
+use super::{Checked, Event, FAULTS_END_US, FAULTS_START_US, Process, TTL_US, World, timing};
 use crate::monitor::Monitor;
 use crate::weather::{Beyond, Link, Trouble};
 
@@ -144,6 +144,15 @@ impl World {
         }
     }
 
+    /// Now and then it can switch the peer off, and says so.
+    pub(super) fn fence_command(&mut self, node: NodeId, op: OpId) -> Checked {
+        let stops = self.rng.percent(30);
+        if stops {
+            self.crash(node.peer());
+        }
+        self.feed(node, Event::Stopped(op, stops))
+    }
+
     pub(super) fn restart(&mut self, node: NodeId) {
         if self.hosts[&node].process.is_some() {
             return;
@@ -157,6 +166,7 @@ impl World {
             incarnation,
             timing: timing(),
             fast_takeover: true,
+            no_witness: self.no_witness,
         };
         let disk = self.hosts[&node].disk;
         let mut watchdog = Watchdog::without_rules(config, &self.without, disk, boot);
@@ -172,6 +182,7 @@ impl World {
             followed: None,
             replies: BTreeMap::new(),
             next_reply: 0,
+            asked_to_give_way: false,
             wakes_at: Some(first_wake),
         });
         for event in [Event::Wake(first_wake), Event::AskStatus, Event::StreamTick] {

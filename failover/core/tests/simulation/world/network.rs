@@ -146,9 +146,11 @@ impl World {
         let status = PeerStatus {
             incarnation: process.incarnation,
             active: status.role == RoleName::Active,
+            table_answers: status.table_answers,
             ready: status.ready,
             highest_term: process.watchdog.known_state().highest_term,
             floor: status.floor,
+            longest_lease_ms: process.watchdog.known_state().longest_lease_ms,
         };
         if !self.lost(Link::Peer) && self.reaches_peer(node) {
             let outlives = self.faulty() && self.rng.percent(self.weather.outliving_percent);

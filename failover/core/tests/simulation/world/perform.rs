@@ -1,9 +1,9 @@
 //! Doing what a watchdog wants.
 
-use monolock_failover_core::{Action, JournalEntry, NodeId, SwapOutcome, TakeoverBasis, Term};
+use monolock_failover_core::{Action, JournalEntry, NodeId, ShutReason, SwapOutcome, TakeoverBasis, Term};
 use monolock_protocol::Token;
 
-use super::{Checked, Event, Gate, World};
+use super::{Checked, Event, Gate, TTL_US, World};
 use crate::weather::{Beyond, Link};
 
 impl World {
@@ -45,6 +45,10 @@ impl World {
                 Action::AnswerPromise { reply, answer } => {
                     let process = self.process(node);
                     let (asker, op) = process.replies.remove(&reply).expect("answered once");
+                    if answer.refused.is_none() && asked.is_some() && process.asked_to_give_way {
+                        self.hold_to(Err("an active gave way to a candidate".to_owned()))?;
+                    }
+                    let process = self.process(node);
                     if let (None, Some(term)) = (answer.refused, asked) {
                         let highest = process.watchdog.known_state().highest_term;
                         let word = process.monitor.promises(term, highest);
@@ -97,11 +101,20 @@ impl World {
                     }
                     self.check_authority(node)?;
                 }
+                Action::ShutGate { why } if self.no_witness.is_some() && why == ShutReason::NotActive => {
+                    let stuck = self.hosts[&node].table_stuck;
+                    let shut_at = stuck.map_or(self.now + 1, |(_, until)| until.max(self.now + 1));
+                    self.push(shut_at, node, life, Event::GateIsShut);
+                }
                 Action::ShutGate { .. } => {
                     let process = self.process(node);
                     if let Some(gate) = process.gate.take() {
                         process.watchdog.handle_gate_shut(gate.last, now);
                     }
+                }
+                Action::FenceFirst { op, term } => {
+                    self.send_to_peer(node, Event::StopAt(op, term, life.expect("running")));
+                    self.push(self.now + TTL_US / 2, node, life, Event::StopByCommand(op));
                 }
                 Action::Fence { term } => {
                     if self.weather.beyond != Beyond::ClocksRunWild {
@@ -140,6 +153,20 @@ impl World {
         match entry {
             JournalEntry::AuthorityLapsed { .. } => self.tally.lapses += 1,
             JournalEntry::WitnessWentBack { .. } => self.tally.went_back += 1,
+            // From here on the order rests on clocks, and the grants of this world run ahead of any.
+            JournalEntry::FloorExtendedAlone { .. } => self.forgot = true,
+            JournalEntry::BecameActive {
+                basis: TakeoverBasis::Unproven,
+                ..
+            } => self.tally.unproven += 1,
+            JournalEntry::BecameActive {
+                basis: TakeoverBasis::Consent,
+                ..
+            } => self.tally.consents += 1,
+            JournalEntry::BecameActive {
+                basis: TakeoverBasis::Fenced,
+                ..
+            } => self.tally.fenced += 1,
             JournalEntry::BecameActive {
                 basis: TakeoverBasis::Crash | TakeoverBasis::NewIncarnation,
                 ..
