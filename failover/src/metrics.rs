@@ -403,6 +403,8 @@ mod tests {
             floor: Token::new(1 << 52),
             authority_until: Some(boot_now() + Duration::from_secs(3_600)),
             waiting: Some(Waiting::IsActive),
+            table_answers: true,
+            grants_left: None,
             ready: false,
             record_term: None,
         });

@@ -413,11 +413,11 @@ pub enum JournalEntry {
         /// When it lapsed: a node that was frozen notices late.
         at: BootInstant,
     },
-    /// A larger term was seen.
+    /// A larger term was seen, or, without a witness, the peer has fenced this one.
     SteppedDown {
         /// The term given up.
         term: Term,
-        /// The larger term.
+        /// The larger term; the same one after such a fence.
         larger: Term,
     },
     /// The gate is shut for a handover.

@@ -424,7 +424,7 @@ impl Watchdog {
             // Without a witness a term is believed only with its floor, which a fence does not tell.
             let larger = match self.config.no_witness {
                 None => ended.next(),
-                Some(_) => ended,
+                Some(_) => term,
             };
             self.step_down(larger, now);
         }
@@ -859,6 +859,10 @@ impl Watchdog {
         self.role = Role::Standby;
         self.observation.restart(now);
         self.alone.listens_since(now);
+        if self.config.no_witness.is_some() {
+            // Whoever ended the reign has the first turn.
+            self.next_attempt = now + self.config.timing.ttl();
+        }
         self.next_reading = now;
         self.proof = None;
         self.followed = FollowedLocks::default();
