@@ -109,9 +109,9 @@ const MISSED_AT: [(Rule, u64); 30] = [
     (Rule::RenewalNeedsTheTable, 35),
     (Rule::OutcomeIsOfItsOperation, 2),
     (Rule::AloneOnlyFromThePeersTerm, 0),
-    (Rule::CandidacyIsDurable, 926),
-    (Rule::ConsentEndsCandidacy, 928),
-    (Rule::ActiveGivesNoConsent, 3211),
+    (Rule::CandidacyIsDurable, 8075),
+    (Rule::ConsentEndsCandidacy, 730),
+    (Rule::ActiveGivesNoConsent, 8784),
     (Rule::GateIsShutBeforeConsent, 52),
     (Rule::ConsentKnowsTheFloor, 119),
 ];
