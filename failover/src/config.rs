@@ -32,7 +32,7 @@ use monolock_server::Config as ServerConfig;
 use monolock_server::SettingError;
 
 use crate::dns::{DnsPrimary, NamePublisher, ServiceZone};
-use crate::peer::{PeerAddress, PeerSecret};
+use crate::peer::{LinkCredentials, PeerAddress};
 
 mod args;
 mod check;
@@ -94,8 +94,8 @@ pub struct LinkConfig {
     pub listen: SocketAddr,
     /// Where the peer answers.
     pub peer: PeerAddress,
-    /// The secret that both share; only on loopback when `None`.
-    pub secret: Option<PeerSecret>,
+    /// How the two know each other; only on loopback without any.
+    pub credentials: LinkCredentials,
 }
 
 /// The witness of a pair.

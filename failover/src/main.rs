@@ -82,6 +82,7 @@ async fn serve(
 ) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
+    let link = config.link.credentials.clone();
     let node = Node::start(config).await?;
     let server = node.server().handle();
     let stop = CancellationToken::new();
@@ -90,7 +91,10 @@ async fn serve(
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => server.reload(),
+            _ = hangup.recv() => {
+                server.reload();
+                link.reload();
+            }
         }
     }
     stop.cancel();

@@ -170,8 +170,8 @@ impl Bound {
         let (state_file, state) = StateFile::open(&config.state_file)?;
         let journal = Journal::open(config.node, config.journal.as_deref())?;
         let witness = open_witness(&config).await?;
-        let secret = config.link.secret.clone();
-        let peer_server = PeerServer::bind(config.link.listen, config.node, secret).await?;
+        let credentials = config.link.credentials.clone();
+        let peer_server = PeerServer::bind(config.link.listen, config.node, credentials).await?;
         let dns = match &config.dns {
             Some(dns) => Some(NameKeeper::start(dns).await?),
             None => None,
@@ -194,7 +194,7 @@ impl Bound {
             link.peer.clone(),
             from,
             self.config.node.peer(),
-            link.secret.clone(),
+            link.credentials.clone(),
         )
     }
 

@@ -227,7 +227,7 @@ fn client(asked: NodeId, own: NodeId, link: &LinkConfig) -> PeerClient {
     } else {
         link.peer.clone()
     };
-    PeerClient::new(address, Sender::Operator, asked, link.secret.clone()).with_time_limit(TIME_LIMIT)
+    PeerClient::new(address, Sender::Operator, asked, link.credentials.clone()).with_time_limit(TIME_LIMIT)
 }
 
 /// How long a node may take to answer a person.

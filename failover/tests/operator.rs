@@ -72,7 +72,7 @@ async fn pair(a: Role, b: Role) -> LinkConfig {
     LinkConfig {
         listen: start(NodeId::A, a).await,
         peer: start(NodeId::B, b).await.into(),
-        secret: Some(secret()),
+        credentials: Some(secret()).into(),
     }
 }
 
@@ -113,7 +113,7 @@ async fn a_node_that_does_not_answer_is_part_of_the_picture() {
     let link = LinkConfig {
         listen: start(NodeId::A, Role::Active).await,
         peer: gone.into(),
-        secret: Some(secret()),
+        credentials: Some(secret()).into(),
     };
     let status = PairStatus::ask(NodeId::A, &link).await;
     assert_eq!(status.active(), Some(NodeId::A));

@@ -62,7 +62,7 @@ pub struct NodeArgs {
     /// Which node this is: a or b
     #[arg(long, env = "MONOLOCK_NODE", value_name = "a|b", hide_env_values = true)]
     pub node: Option<String>,
-    /// Address of the peer link; beyond loopback it needs a secret [default: 0.0.0.0:7073]
+    /// Address of the peer link; beyond loopback it needs a secret or certificates [default: 0.0.0.0:7073]
     #[arg(
         long,
         env = "MONOLOCK_PEER_LISTEN_ADDRESS",
@@ -118,6 +118,30 @@ pub struct NodeArgs {
         hide_env_values = true
     )]
     pub peer_secret_file: Option<String>,
+    /// This node's certificate for the peer link (PEM), good for clients and for servers
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_TLS_CERT",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub peer_tls_cert: Option<String>,
+    /// Its key (PEM)
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_TLS_KEY",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub peer_tls_key: Option<String>,
+    /// Authorities of the other node's certificate (PEM), which must name the host of --peer
+    #[arg(
+        long,
+        env = "MONOLOCK_PEER_TLS_CA",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub peer_tls_ca: Option<String>,
     /// The pair's third voice: postgres://USER@HOST/DATABASE[#PAIR], s3://BUCKET/KEY, dns:NAME, file:PATH (both on one
     /// machine), or none
     #[arg(

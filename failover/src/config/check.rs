@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use monolock_failover_core::{NoWitness, NodeId, Timing, Unproven};
@@ -20,7 +21,7 @@ use super::{
     TakeoverGrace, WitnessSetting,
 };
 use crate::dns::{DnsPrimary, NamePublisher, ServiceZone, TsigKey};
-use crate::peer::{PeerAddress, PeerSecret, check_exposure};
+use crate::peer::{LinkCredentials, PeerAddress, PeerSecret, PeerTls, PeerTlsFiles, check_exposure};
 use crate::witness::DnsWitness;
 #[cfg(feature = "postgres")]
 use crate::witness::PostgresWitness;
@@ -86,10 +87,38 @@ pub(super) fn link(args: &NodeArgs) -> Result<LinkConfig, SettingError> {
         "write the host:port of the other node's peer link",
     )?;
     let peer = peer_address("MONOLOCK_PEER_ADDRESS", &peer)?;
-    let secret = secret(args)?;
-    check_exposure(listen, secret.as_ref())
+    let credentials = LinkCredentials {
+        secret: secret(args)?,
+        tls: peer_tls(args, &peer)?.map(Arc::new),
+    };
+    check_exposure(listen, &credentials)
         .map_err(|error| SettingError::new("MONOLOCK_PEER_SECRET", error.to_string()))?;
-    Ok(LinkConfig { listen, peer, secret })
+    Ok(LinkConfig {
+        listen,
+        peer,
+        credentials,
+    })
+}
+
+fn peer_tls(args: &NodeArgs, peer: &PeerAddress) -> Result<Option<PeerTls>, SettingError> {
+    let files = [&args.peer_tls_cert, &args.peer_tls_key, &args.peer_tls_ca].map(|file| given(file.clone()));
+    match files {
+        [None, None, None] => Ok(None),
+        [Some(certificate), Some(key), Some(authorities)] => {
+            let files = PeerTlsFiles {
+                certificate: certificate.into(),
+                key: key.into(),
+                authorities: authorities.into(),
+            };
+            let tls = PeerTls::load(files, which_node(args)?, peer.host());
+            tls.map(Some)
+                .map_err(|error| SettingError::new(PEER_TLS, error.to_string()))
+        }
+        _ => Err(SettingError::new(
+            PEER_TLS,
+            "MONOLOCK_PEER_TLS_CERT, MONOLOCK_PEER_TLS_KEY and MONOLOCK_PEER_TLS_CA go together: set all of them",
+        )),
+    }
 }
 
 fn secret(args: &NodeArgs) -> Result<Option<PeerSecret>, SettingError> {
@@ -412,6 +441,7 @@ fn choice<T: Copy>(
 }
 
 const DEFAULT_RESERVE: Duration = Duration::from_secs(3_600);
+const PEER_TLS: &str = "MONOLOCK_PEER_TLS_CERT";
 const DEFAULT_PEER_LISTEN: &str = "0.0.0.0:7073";
 const DEFAULT_DNS_LISTEN: &str = "0.0.0.0:53";
 #[cfg(feature = "postgres")]

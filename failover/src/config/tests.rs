@@ -188,6 +188,29 @@ fn beyond_loopback_the_link_needs_a_secret() {
 }
 
 #[test]
+fn the_files_of_the_links_certificates_go_together() {
+    for some in [
+        &["--peer-tls-cert=c.pem"][..],
+        &["--peer-tls-key=k.pem", "--peer-tls-ca=ca.pem"],
+    ] {
+        let line = problem(some);
+        assert!(
+            line.starts_with("MONOLOCK_PEER_TLS_CERT: ") && line.contains("go together"),
+            "{line}"
+        );
+    }
+    let line = problem(&[
+        "--peer-tls-cert=/nowhere",
+        "--peer-tls-key=/nowhere",
+        "--peer-tls-ca=/nowhere",
+    ]);
+    assert!(
+        line.contains("/nowhere: cannot be used as this node's certificate"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_file_is_no_witness_for_two_machines_and_that_is_said() {
     let config = check(&["--peer=192.0.2.1:7073"]).unwrap();
     assert!(config.warnings()[0].starts_with("MONOLOCK_WITNESS"));

@@ -354,7 +354,7 @@ impl Pair {
         LinkConfig {
             listen: self.link_address(NodeId::A),
             peer: self.link_address(NodeId::B).into(),
-            secret: Some(PeerSecret::new(&self.secret).expect("it is longer than 16 bytes")),
+            credentials: Some(PeerSecret::new(&self.secret).expect("it is longer than 16 bytes")).into(),
         }
     }
 

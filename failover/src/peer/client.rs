@@ -25,7 +25,8 @@ use super::message::{
     PromiseRequest, PromiseResponse,
 };
 use super::route::Route;
-use super::{FollowStream, MAX_BODY, PeerAddress, PeerSecret, PeerServer, Sender};
+use super::tls::LinkStream;
+use super::{FollowStream, LinkCredentials, MAX_BODY, PeerAddress, PeerServer, Sender};
 
 /// An answer, and the readings of this machine's boot clock between which it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub enum CallFailure {
     /// No answer in time. The peer may have heard the request, and may still hear it.
     #[error("the peer did not answer in time")]
     TimedOut,
-    /// What answered has not shown that it knows the secret, or does not believe that we do.
+    /// What answered has not shown that it is the peer, or does not believe that we are who we say.
     #[error("the peer link is not authenticated: {0}")]
     Unauthenticated(String),
     /// The peer, proven, answered that it will not.
@@ -66,7 +67,7 @@ pub struct PeerClient {
     address: PeerAddress,
     from: Sender,
     to: NodeId,
-    secret: Option<PeerSecret>,
+    credentials: LinkCredentials,
     time_limit: Duration,
     free: Mutex<Vec<Link>>,
 }
@@ -77,12 +78,17 @@ impl PeerClient {
 
     /// A client that asks node `to` at `address` in the name of `from`. Connects when first used.
     #[must_use]
-    pub fn new(address: PeerAddress, from: Sender, to: NodeId, secret: Option<PeerSecret>) -> Self {
+    pub fn new(
+        address: PeerAddress,
+        from: Sender,
+        to: NodeId,
+        credentials: impl Into<LinkCredentials>,
+    ) -> Self {
         Self {
             address,
             from,
             to,
-            secret,
+            credentials: credentials.into(),
             time_limit: Self::TIME_LIMIT,
             free: Mutex::new(Vec::new()),
         }
@@ -173,12 +179,12 @@ impl PeerClient {
     /// [`CallFailure`].
     pub async fn follow(&self) -> Result<FollowStream, CallFailure> {
         let opening = async {
-            let mut link = Link::open(&self.address, self.secret.is_some()).await?;
+            let mut link = Link::open(self).await?;
             let reply = link.exchange(self, Route::Follow, &[]).await?;
             if reply.response.status() != StatusCode::OK {
                 return Err(self.read_refusal(reply).await);
             }
-            let keys = self.secret.clone().zip(reply.code);
+            let keys = self.credentials.secret.clone().zip(reply.code);
             if let Some((secret, request)) = &keys {
                 let status = StatusCode::OK;
                 let shown = shown_code(&reply.response);
@@ -226,7 +232,7 @@ impl PeerClient {
         {
             return Ok((link, reply));
         }
-        let mut link = Link::open(&self.address, self.secret.is_some()).await?;
+        let mut link = Link::open(self).await?;
         let reply = link.exchange(self, route, body).await?;
         Ok((link, reply))
     }
@@ -236,7 +242,7 @@ impl PeerClient {
         let status = reply.response.status();
         let shown = shown_code(&reply.response);
         let body = collect(reply.response.into_body()).await?;
-        match (&self.secret, &reply.code) {
+        match (&self.credentials.secret, &reply.code) {
             (Some(secret), Some(request)) => {
                 let covered = Covered::Answer {
                     request,
@@ -285,7 +291,7 @@ impl fmt::Debug for PeerClient {
             .field("address", &self.address)
             .field("from", &self.from)
             .field("to", &self.to)
-            .field("secret", &self.secret)
+            .field("credentials", &self.credentials)
             .finish_non_exhaustive()
     }
 }
@@ -307,11 +313,18 @@ struct Reply {
 }
 
 impl Link {
-    async fn open(address: &PeerAddress, challenged: bool) -> Result<Self, CallFailure> {
-        let stream = match dial(address).await {
+    async fn open(client: &PeerClient) -> Result<Self, CallFailure> {
+        let stream = match dial(&client.address).await {
             Dialled::Connected(stream) => stream,
             Dialled::Refused => return Err(CallFailure::Refused),
             Dialled::Failed(reason) => return Err(CallFailure::Failed(reason)),
+        };
+        let stream = match &client.credentials.tls {
+            None => LinkStream::Left(stream),
+            Some(tls) => {
+                let secured = tls.connect(stream, client.to).await;
+                LinkStream::Right(secured.map_err(|error| CallFailure::Unauthenticated(error.to_string()))?)
+            }
         };
         let (requests, connection) = http1::Builder::new()
             .max_buf_size(MAX_BODY)
@@ -329,8 +342,8 @@ impl Link {
             number: 0,
             _driver: AbortOnDropHandle::new(driver),
         };
-        if challenged {
-            link.challenge = Some(link.fetch_challenge(address).await?);
+        if client.credentials.secret.is_some() {
+            link.challenge = Some(link.fetch_challenge(&client.address).await?);
         }
         Ok(link)
     }
@@ -365,7 +378,7 @@ impl Link {
             .header(FROM_HEADER, client.from.to_string())
             .header(TO_HEADER, client.to.to_string());
         let mut shown = None;
-        if let (Some(secret), Some(challenge)) = (&client.secret, self.challenge) {
+        if let (Some(secret), Some(challenge)) = (&client.credentials.secret, self.challenge) {
             let nonce = Nonce::draw()
                 .map_err(|_| CallFailure::Failed("the system has no random number to give".into()))?;
             let code = secret.sign(&Covered::Request {

@@ -35,10 +35,11 @@
 //! - *Floods*: a request is read up to a bound of bytes and time, and parsed only after its code was found right; a
 //!   connection that shows no right code is closed after [`REQUEST_TIME`], and only so many of them are kept at a time.
 //!
-//! What a code cannot prevent: reading along (lock names are visible: use a private network), holding a message back (so
+//! What a code cannot prevent: reading along (lock names are visible: use TLS or a private network), holding a message back (so
 //! a promise counts from its *sending*, and a fence names its term), and cutting the line.
 //!
-//! Without a secret nothing is checked; a node refuses to listen beyond loopback then.
+//! Mutual TLS ([`PeerTls`]) does the same by certificates, and hides what is said; with both, both must hold. Without
+//! either nothing is checked; a node refuses to listen beyond loopback then.
 //!
 //! # Example
 //!
@@ -75,19 +76,23 @@ use std::time::Duration;
 mod address;
 mod auth;
 mod client;
+mod credentials;
 mod dial;
 mod follow;
 pub mod message;
 mod route;
 mod server;
+mod tls;
 
 pub use address::{AddressError, PeerAddress, ResolveError};
 pub use auth::{PeerSecret, SecretError, Sender};
 pub use client::{Answer, CallFailure, CallOutcome, PeerClient};
+pub use credentials::LinkCredentials;
 pub(crate) use dial::{Dialled, dial};
 pub use dial::{PortAnswer, PortProbe, probe_ports};
 pub use follow::{FollowEnd, FollowNext, FollowStream};
 pub use server::{Declined, FollowFeed, ListenError, PeerCall, PeerServer, Reply, check_exposure};
+pub use tls::{PeerTls, PeerTlsError, PeerTlsFiles};
 
 /// The largest body of a request or an answer, and the longest line of the follow stream, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;

@@ -10,7 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use monolock_failover_core::NodeId;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -19,7 +19,8 @@ use super::message::{
     ExtendReserveResponse, FenceRequest, FenceResponse, FollowEvent, HandoverRequest, HandoverResponse,
     NodeStatus, PromiseRequest, PromiseResponse,
 };
-use super::{PeerSecret, REQUEST_TIME, Sender};
+use super::tls::{LinkStream, warn_refused};
+use super::{LinkCredentials, REQUEST_TIME, Sender};
 use connection::Connection;
 
 mod connection;
@@ -100,8 +101,8 @@ pub struct Declined(pub String);
 pub enum ListenError {
     /// Everybody on the network could make two nodes active.
     #[error(
-        "the peer link does not listen on {address}, beyond this machine, without a shared secret: set \
-         MONOLOCK_PEER_SECRET or MONOLOCK_PEER_SECRET_FILE on both nodes"
+        "the peer link does not listen on {address}, beyond this machine, without a shared secret or certificates: set \
+         MONOLOCK_PEER_SECRET_FILE, or MONOLOCK_PEER_TLS_CERT, _KEY and _CA, on both nodes"
     )]
     Exposed {
         /// The address asked for.
@@ -123,9 +124,9 @@ pub enum ListenError {
 ///
 /// # Errors
 ///
-/// [`ListenError::Exposed`] beyond loopback without a secret.
-pub fn check_exposure(address: SocketAddr, secret: Option<&PeerSecret>) -> Result<(), ListenError> {
-    if secret.is_none() && !address.ip().to_canonical().is_loopback() {
+/// [`ListenError::Exposed`] beyond loopback without credentials.
+pub fn check_exposure(address: SocketAddr, credentials: &LinkCredentials) -> Result<(), ListenError> {
+    if credentials.is_empty() && !address.ip().to_canonical().is_loopback() {
         return Err(ListenError::Exposed { address });
     }
     Ok(())
@@ -137,7 +138,7 @@ pub struct PeerServer {
     listener: TcpListener,
     address: SocketAddr,
     node: NodeId,
-    secret: Option<PeerSecret>,
+    credentials: LinkCredentials,
 }
 
 impl PeerServer {
@@ -150,13 +151,14 @@ impl PeerServer {
     ///
     /// # Errors
     ///
-    /// [`ListenError`]: the address is taken, not of this machine, or exposed without a secret.
+    /// [`ListenError`]: the address is taken, not of this machine, or exposed without credentials.
     pub async fn bind(
         address: SocketAddr,
         node: NodeId,
-        secret: Option<PeerSecret>,
+        credentials: impl Into<LinkCredentials>,
     ) -> Result<Self, ListenError> {
-        check_exposure(address, secret.as_ref())?;
+        let credentials = credentials.into();
+        check_exposure(address, &credentials)?;
         let failed = |source| ListenError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -164,7 +166,7 @@ impl PeerServer {
             listener,
             address,
             node,
-            secret,
+            credentials,
         })
     }
 
@@ -180,7 +182,7 @@ impl PeerServer {
         let connections = TaskTracker::new();
         let shared = Arc::new(Shared {
             node: self.node,
-            secret: self.secret,
+            credentials: self.credentials,
             calls,
             strangers: Arc::new(Semaphore::new(MOST_STRANGERS)),
         });
@@ -210,9 +212,9 @@ impl PeerServer {
 #[derive(Debug)]
 struct Shared {
     node: NodeId,
-    secret: Option<PeerSecret>,
+    credentials: LinkCredentials,
     calls: mpsc::Sender<PeerCall>,
-    /// One permit for each connection that has not shown that it knows the secret.
+    /// One permit for each connection that has not shown who is behind it.
     strangers: Arc<Semaphore>,
 }
 
@@ -226,23 +228,49 @@ impl Shared {
         stop: &CancellationToken,
     ) {
         let Ok(permit) = Arc::clone(&self.strangers).try_acquire_owned() else {
-            tracing::warn!(%remote, "too many connections that have not shown the peer secret: closing one");
+            tracing::warn!(%remote, "too many connections that have not shown who is behind them: closing one");
             return;
         };
         if let Err(error) = prepare(&stream) {
             tracing::debug!(%remote, %error, "a connection of the peer link ended at once");
             return;
         }
-        match Connection::new(Arc::clone(self), permit, remote) {
-            Ok(connection) => {
-                connections.spawn(serve_connection(stream, Arc::new(connection), stop.clone()));
-            }
+        connections.spawn(Arc::clone(self).receive(stream, permit, remote, stop.clone()));
+    }
+
+    async fn receive(
+        self: Arc<Self>,
+        stream: TcpStream,
+        stranger: OwnedSemaphorePermit,
+        remote: SocketAddr,
+        stop: CancellationToken,
+    ) {
+        let secured = tokio::select! {
+            secured = tokio::time::timeout(REQUEST_TIME, self.secure(stream)) => secured,
+            () = stop.cancelled() => return,
+        };
+        let (stream, certified) = match secured {
+            Ok(Ok(secured)) => secured,
+            Ok(Err(error)) => return warn_refused(remote, &error),
+            Err(_elapsed) => return warn_refused(remote, &io::ErrorKind::TimedOut.into()),
+        };
+        match Connection::new(self, stranger, remote, certified) {
+            Ok(connection) => serve_connection(stream, Arc::new(connection), stop).await,
             Err(error) => tracing::error!(%error, "the system has no random number for a challenge"),
         }
     }
+
+    /// With TLS, says whose certificate was shown.
+    async fn secure(&self, stream: TcpStream) -> io::Result<(LinkStream, Option<NodeId>)> {
+        let Some(tls) = &self.credentials.tls else {
+            return Ok((LinkStream::Left(stream), None));
+        };
+        let (stream, node) = tls.accept(stream).await?;
+        Ok((LinkStream::Right(stream), Some(node)))
+    }
 }
 
-async fn serve_connection(stream: TcpStream, connection: Arc<Connection>, stop: CancellationToken) {
+async fn serve_connection(stream: LinkStream, connection: Arc<Connection>, stop: CancellationToken) {
     let service = service_fn(|request| {
         let connection = Arc::clone(&connection);
         async move { Ok::<_, std::convert::Infallible>(connection.answer(request).await) }
@@ -261,7 +289,7 @@ async fn serve_connection(stream: TcpStream, connection: Arc<Connection>, stop: 
             return;
         }
         () = connection.remained_a_stranger() => {
-            tracing::warn!(remote = %connection.remote(), "closing a connection that has not shown the peer secret");
+            tracing::warn!(remote = %connection.remote(), "closing a connection that has not shown who is behind it");
             return;
         }
         () = stop.cancelled() => {}
@@ -277,7 +305,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The most connections at a time that have not shown the secret.
+/// The most connections at a time that have not shown who is behind them.
 const MOST_STRANGERS: usize = 64;
 /// How long to wait after an accept that failed, as for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -297,13 +325,13 @@ mod tests {
     fn beyond_loopback_needs_a_secret() {
         let secret = PeerSecret::new("0123456789abcdef").unwrap();
         for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            check_exposure(local.parse().unwrap(), None).expect(local);
+            check_exposure(local.parse().unwrap(), &LinkCredentials::default()).expect(local);
         }
         for exposed in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
             let address = exposed.parse().unwrap();
-            let error = check_exposure(address, None).expect_err(exposed);
+            let error = check_exposure(address, &LinkCredentials::default()).expect_err(exposed);
             assert!(error.to_string().contains("MONOLOCK_PEER_SECRET"), "{error}");
-            check_exposure(address, Some(&secret)).expect(exposed);
+            check_exposure(address, &secret).expect(exposed);
         }
     }
 

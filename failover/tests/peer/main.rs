@@ -6,4 +6,5 @@ mod attacks;
 mod calls;
 mod follow;
 mod node;
+mod tls;
 mod wire;

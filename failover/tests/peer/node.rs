@@ -9,7 +9,9 @@ use monolock_failover::peer::message::{
     AcknowledgeResponse, BeginHandoverResponse, ExtendReserveResponse, FenceResponse, FollowEvent,
     HandoverResponse, NodeStatus, PromiseRequest, PromiseResponse, Refusal, Role,
 };
-use monolock_failover::peer::{Declined, PeerCall, PeerClient, PeerSecret, PeerServer, Sender};
+use monolock_failover::peer::{
+    Declined, LinkCredentials, PeerCall, PeerClient, PeerSecret, PeerServer, Sender,
+};
 use monolock_protocol::Token;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -37,10 +39,10 @@ impl Node {
 
     pub(crate) async fn start_at(
         address: SocketAddr,
-        secret: Option<PeerSecret>,
+        credentials: impl Into<LinkCredentials>,
         feed: Vec<FollowEvent>,
     ) -> Self {
-        let server = PeerServer::bind(address, NodeId::B, secret).await.unwrap();
+        let server = PeerServer::bind(address, NodeId::B, credentials).await.unwrap();
         let address = server.local_addr();
         let (calls_in, calls) = mpsc::channel(16);
         let stop = CancellationToken::new();

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
+use monolock_failover_core::NodeId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -29,6 +30,8 @@ use crate::peer::route::Route;
 pub(super) struct Connection {
     shared: Arc<Shared>,
     remote: SocketAddr,
+    /// Whose certificate was shown, with TLS.
+    certified: Option<NodeId>,
     challenge: Nonce,
     progress: Mutex<Progress>,
     /// Cancelled once a request was proven.
@@ -68,10 +71,12 @@ impl Connection {
         shared: Arc<Shared>,
         stranger: OwnedSemaphorePermit,
         remote: SocketAddr,
+        certified: Option<NodeId>,
     ) -> Result<Self, ring::error::Unspecified> {
         Ok(Self {
             shared,
             remote,
+            certified,
             challenge: Nonce::draw()?,
             progress: Mutex::new(Progress {
                 requests: 0,
@@ -85,7 +90,7 @@ impl Connection {
         self.remote
     }
 
-    /// Returns when the connection has shown nothing for too long; never when it has shown that it knows the secret.
+    /// Returns when the connection has shown nothing for too long; never when a request was proven.
     pub(super) async fn remained_a_stranger(&self) {
         if tokio::time::timeout(REQUEST_TIME, self.known.cancelled())
             .await
@@ -130,7 +135,7 @@ impl Connection {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let number = progress.requests;
         progress.requests += 1;
-        let proven = match &self.shared.secret {
+        let proven = match &self.shared.credentials.secret {
             None => Proven {
                 from: header(headers, FROM_HEADER).unwrap_or(Sender::Operator),
                 code: None,
@@ -166,6 +171,11 @@ impl Connection {
         };
         if proven.from == Sender::Node(self.shared.node) {
             return Err(Refusal::new(StatusCode::UNAUTHORIZED, OWN_REQUEST));
+        }
+        if let (Some(certified), Sender::Node(named)) = (self.certified, proven.from)
+            && certified != named
+        {
+            return Err(Refusal::new(StatusCode::UNAUTHORIZED, NOT_ITS_CERTIFICATE));
         }
         progress.stranger = None;
         self.known.cancel();
@@ -246,7 +256,7 @@ impl Connection {
     }
 
     fn seal(&self, proven: &Proven, content: Content) -> Response<AnswerBody> {
-        let keys = self.shared.secret.clone().zip(proven.code);
+        let keys = self.shared.credentials.secret.clone().zip(proven.code);
         match content {
             Content::Whole { status, body } => {
                 let code = keys.map(|(secret, request)| {
@@ -359,5 +369,6 @@ fn with_code(mut response: Response<AnswerBody>, code: Option<Code>) -> Response
 
 const UNPROVEN: &str = "the request does not show that its sender knows the shared secret: set the same \
                         MONOLOCK_PEER_SECRET on both nodes, and MONOLOCK_NODE to a on one and b on the other";
+const NOT_ITS_CERTIFICATE: &str = "the request names a sender whose certificate was not shown";
 const OWN_REQUEST: &str = "the request names this node as its sender: set MONOLOCK_NODE to a on one node and b on the \
                            other, and MONOLOCK_PEER_ADDRESS to the other node";
