@@ -176,23 +176,25 @@ impl Driver {
         Some((self.hook(command), self.hook_event(Occasion::Fence, term)))
     }
 
-    /// The won swap is the authority; a fence only makes sure, and never holds the gate.
+    /// The won swap is the authority; a fence only makes sure, and never holds the gate. The command, which may switch a
+    /// machine off, is for a peer that does not say by itself that its gate is shut.
     fn fence(&self, term: Term) {
         let (peer, retry) = (Arc::clone(&self.peer), self.config.timing.reading_interval());
         let (command, journal) = (self.fence_command(term), Arc::clone(&self.journal));
         self.tasks
             .spawn(self.stopped.clone().run_until_cancelled_owned(async move {
                 let sent = boot_now();
-                if fence_by_its_own_word(&peer, term, retry).await {
-                    let took = boot_now().saturating_duration_since(sent);
-                    journal.record(Step::new("fenced_by_peer_call").in_term(term).that_took(took));
-                }
-                if let Some((hook, event)) = command
+                let step = if fence_by_its_own_word(&peer, term, retry).await {
+                    "fenced_by_peer_call"
+                } else if let Some((hook, event)) = command
                     && hook.run(&event).await == HookOutcome::Succeeded
                 {
-                    let took = boot_now().saturating_duration_since(sent);
-                    journal.record(Step::new("fenced_by_command").in_term(term).that_took(took));
-                }
+                    "fenced_by_command"
+                } else {
+                    return;
+                };
+                let took = boot_now().saturating_duration_since(sent);
+                journal.record(Step::new(step).in_term(term).that_took(took));
             }));
     }
 

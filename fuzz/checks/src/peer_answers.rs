@@ -74,6 +74,7 @@ fn promise() -> PromiseRequest {
         incarnation: Incarnation(5),
         floor: Token::new(7),
         max_lease_ms: 1_000,
+        candidacy: None,
         ttl_ms: 3_000,
     }
 }

@@ -112,11 +112,12 @@ fn decline(call: PeerCall) {
         PeerCall::Promise { reply, .. } => drop(reply.send(Err(declined()))),
         PeerCall::Fence { reply, .. } => drop(reply.send(Err(declined()))),
         PeerCall::Handover { reply, .. } => drop(reply.send(Err(declined()))),
+        PeerCall::ExtendReserve { reply } => drop(reply.send(Err(declined()))),
         PeerCall::BeginHandover { reply, .. } => drop(reply.send(Err(declined()))),
     }
 }
 
-const ROUTES: [(&str, &str); 8] = [
+const ROUTES: [(&str, &str); 9] = [
     ("GET", "/v1/challenge"),
     ("GET", "/v1/node"),
     ("GET", "/v1/follow"),
@@ -124,5 +125,6 @@ const ROUTES: [(&str, &str); 8] = [
     ("POST", "/v1/promise"),
     ("POST", "/v1/fence"),
     ("POST", "/v1/handover"),
+    ("POST", "/v1/extend-reserve"),
     ("POST", "/v1/begin-handover"),
 ];

@@ -108,14 +108,20 @@ fn two_authorities_at_once_are_caught() {
     );
 }
 
+fn governed_by(authorities: Vec<Authority>) -> History {
+    History {
+        authorities,
+        ..History::default()
+    }
+}
+
 #[test]
 fn an_overlap_with_one_that_began_long_before_is_caught() {
-    let mut history = History::default();
-    history.authorities = vec![
+    let history = governed_by(vec![
         authority("a", 1, 10, 0, 1_000),
         authority("b", 2, 20, 10, 20),
         authority("a", 3, 30, 500, 600),
-    ];
+    ]);
     let overlaps = history
         .violations()
         .iter()
@@ -136,8 +142,10 @@ fn one_term_on_two_nodes_is_caught() {
 
 #[test]
 fn a_smaller_term_after_a_larger_one_is_caught() {
-    let mut history = History::default();
-    history.authorities = vec![authority("a", 2, 20, 0, 100), authority("b", 1, 10, 150, 200)];
+    let history = governed_by(vec![
+        authority("a", 2, 20, 0, 100),
+        authority("b", 1, 10, 150, 200),
+    ]);
     assert!(matches!(
         history.violations()[..],
         [Violation::TermsOutOfOrder { .. }]
@@ -146,8 +154,10 @@ fn a_smaller_term_after_a_larger_one_is_caught() {
 
 #[test]
 fn a_term_that_starts_at_no_larger_token_is_caught() {
-    let mut history = History::default();
-    history.authorities = vec![authority("a", 1, 20, 0, 100), authority("b", 2, 20, 150, 200)];
+    let history = governed_by(vec![
+        authority("a", 1, 20, 0, 100),
+        authority("b", 2, 20, 150, 200),
+    ]);
     assert!(matches!(
         history.violations()[..],
         [Violation::FirstTokenWentBack { .. }]
