@@ -192,6 +192,28 @@ fn a_node_that_is_asked_to_stop_hands_over_and_tells_its_sessions() {
     );
 }
 
+/// It may switch a machine off.
+#[test]
+fn the_fence_command_is_for_a_peer_that_does_not_answer() {
+    let mut fixture = Fixture::with(&[("MONOLOCK_FENCE_COMMAND", "true")]);
+    let (first, second) = (fixture.active, fixture.standby());
+    fixture
+        .runtime
+        .block_on(fixture.pair.hand_over())
+        .expect("handed over");
+    fixture.step(second, "fenced_by_peer_call");
+    assert_eq!(fixture.wait_until_healthy(), second);
+
+    fixture.pair.freeze(second).expect("frozen");
+    fixture.step(first, "fenced_by_command");
+    let ran_on_second = fixture
+        .journal(second)
+        .iter()
+        .any(|line| line.step == "fenced_by_command");
+    assert!(!ran_on_second, "its predecessor had answered");
+    fixture.pair.thaw(second).expect("thawed");
+}
+
 #[test]
 fn an_active_restarted_at_once_is_not_taken_for_itself() {
     let mut fixture = Fixture::new();

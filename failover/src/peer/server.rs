@@ -320,10 +320,11 @@ const UNACKNOWLEDGED_TIME_MS: u32 = 10_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::PeerSecret;
 
     #[test]
-    fn beyond_loopback_needs_a_secret() {
-        let secret = PeerSecret::new("0123456789abcdef").unwrap();
+    fn beyond_loopback_needs_credentials() {
+        let secret = LinkCredentials::from(Some(PeerSecret::new("0123456789abcdef").unwrap()));
         for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             check_exposure(local.parse().unwrap(), &LinkCredentials::default()).expect(local);
         }
