@@ -191,7 +191,7 @@ impl Keys {
         if restore.is_some() {
             // A thread of its own: a read cannot be called off, and the end of the program must not wait for it.
             std::thread::spawn(move || {
-                for key in stdin().bytes().map_while(Result::ok) {
+                for key in stdin().lock().bytes().map_while(Result::ok) {
                     if sender.send(key).is_err() {
                         break;
                     }
