@@ -162,7 +162,7 @@ impl fmt::Debug for HiddenText {
 pub enum FollowMode {
     /// It does not; after a crash, the grants of the last moments may be unheard of.
     Async,
-    /// It does.
+    /// It does, unless the standby confirms nothing for two authority periods.
     Sync,
 }
 

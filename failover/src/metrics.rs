@@ -35,6 +35,7 @@ pub struct PairMetrics {
     witness_seconds: HistogramVec,
     witness_errors: IntCounterVec,
     slow_swaps: IntCounter,
+    grants_confirmed: Gauge,
     name_pending: IntGauge,
     clock_verdict: GaugeVec,
     clock_offset: Gauge,
@@ -133,6 +134,10 @@ impl PairMetrics {
                 )
                 .expect(VALID),
             ),
+            grants_confirmed: add.gauge(
+                "monolock_grants_confirmed",
+                "1 while grants wait until the peer has heard of them, 0 while it does not confirm any.",
+            ),
             name_pending: add.whole(
                 "monolock_name_pending",
                 "1 while the service's name should stand for this node and not every server says so.",
@@ -174,7 +179,12 @@ impl PairMetrics {
         set_state(&self.role, &roles, Some(RoleName::Standby.as_str()));
         set_state(&self.waiting, &Waiting::WORDS, None);
         set_state(&self.clock_verdict, &Verdict::WORDS, None);
-        for unknown in [&self.clock_offset, &self.clock_error, &self.peer_clock_offset] {
+        for unknown in [
+            &self.clock_offset,
+            &self.clock_error,
+            &self.peer_clock_offset,
+            &self.grants_confirmed,
+        ] {
             unknown.set(f64::NAN);
         }
     }
@@ -188,6 +198,12 @@ impl PairMetrics {
         self.term.set(i64::try_from(status.term.0).unwrap_or(i64::MAX));
         self.floor.set(as_float(status.floor.get()));
         self.authority_left.set(status.authority_until);
+    }
+
+    /// Whether grants wait for the peer; `None` where it does not confirm any.
+    pub(crate) fn show_grants_confirmed(&self, confirmed: Option<bool>) {
+        self.grants_confirmed
+            .set(confirmed.map_or(f64::NAN, |confirmed| f64::from(u8::from(confirmed))));
     }
 
     /// What is known of the clock now.

@@ -26,6 +26,7 @@ use crate::peer::{ListenError, PeerCall, PeerClient, PeerServer, Sender};
 use crate::state_file::{StateFile, StateFileError};
 use crate::witness::{self, Witness, WitnessError};
 
+mod confirm;
 mod driver;
 mod feed;
 mod own_runtime;
@@ -60,16 +61,6 @@ pub enum NodeError {
     /// The journal.
     #[error("MONOLOCK_JOURNAL: {0}")]
     Journal(#[from] JournalError),
-    /// A setting that this version knows and does not support yet.
-    #[error("{setting}: {value} is not supported by this version: {instead}")]
-    NotSupported {
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        value: &'static str,
-        /// What to do.
-        instead: &'static str,
-    },
     /// The system gave no threads.
     #[error("the system gives no thread of its own to the node: {0}")]
     NoThread(#[source] std::io::Error),
@@ -116,7 +107,6 @@ impl Node {
     ///
     /// [`NodeError`] names what could not be had.
     pub async fn start(config: NodeConfig) -> Result<Self, NodeError> {
-        check_supported(&config)?;
         let own = OwnRuntime::new().map_err(NodeError::NoThread)?;
         let bound = own.run(Bound::bind(config)).await?;
         let (calls_in, calls) = mpsc::channel(CALLS_AHEAD);
@@ -127,6 +117,9 @@ impl Node {
         };
         let server = Server::start_with_routes(bound.config.server.clone(), StartGate::Shut, routes).await?;
         let handle = server.handle();
+        if bound.config.follow == FollowMode::Sync {
+            handle.confirm_grants(bound.config.timing.ttl() * LONGEST_CONFIRMATION);
+        }
         let watching = own
             .run(async move { Watching::over(bound, handle, calls_in, calls) })
             .await?;
@@ -296,17 +289,6 @@ impl Watching {
     }
 }
 
-fn check_supported(config: &NodeConfig) -> Result<(), NodeError> {
-    if config.follow == FollowMode::Sync {
-        return Err(NodeError::NotSupported {
-            setting: "MONOLOCK_FOLLOW",
-            value: "sync",
-            instead: "use async: after a crash, grants of the last moments may be unheard of, and the token protects",
-        });
-    }
-    Ok(())
-}
-
 async fn open_witness(config: &NodeConfig) -> Result<Option<Arc<dyn Witness>>, NodeError> {
     let Some(witness) = witness::open(&config.witness, config.timing.ttl() / 2)? else {
         return Ok(None);
@@ -337,3 +319,7 @@ fn draw_incarnation() -> Result<Incarnation, NodeError> {
 const INPUTS_AHEAD: usize = 1024;
 /// Calls of the peer that may wait for the watchdog.
 const CALLS_AHEAD: usize = 64;
+
+/// How many authority periods a grant waits for the standby. An active that serves has renewed within the last of them, so
+/// after two the standby has seen it live on without a line of the stream: its takeover holds every lock back.
+const LONGEST_CONFIRMATION: u32 = 2;

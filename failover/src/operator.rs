@@ -137,6 +137,10 @@ impl fmt::Display for NodeReport {
         if let Some(left) = status.authority_left_ms {
             write!(f, ", authority for {left} ms")?;
         }
+        if let (Role::Active, Some(confirmed)) = (status.role, status.grants_confirmed) {
+            let by_whom = if confirmed { "" } else { "not " };
+            write!(f, ", grants are {by_whom}confirmed by the peer")?;
+        }
         if let Some(left) = status.grants_left {
             write!(f, ", {left} grants left")?;
         }

@@ -55,6 +55,7 @@ fn status(node: NodeId, role: Role) -> NodeStatus {
         longest_lease_ms: 0,
         table_answers: true,
         grants_left: None,
+        grants_confirmed: None,
         ready_for_handover: role == Role::Standby,
         boot_nanos: 0,
         wall_nanos: 0,

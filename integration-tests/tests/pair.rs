@@ -3,6 +3,8 @@
 //! No bound on time is asserted: what must happen is waited for, and what must not happen is told by the order of tokens
 //! and by who answers.
 
+#[path = "pair/confirmed.rs"]
+mod confirmed;
 #[path = "pair/unwitnessed.rs"]
 mod unwitnessed;
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use monolock_core::{LockEvent, Now, OpenGate, Report, Snapshot};
 use monolock_protocol::{BootInstant, ErrorCode, Token};
@@ -37,7 +38,7 @@ impl ServerHandle {
 
     /// Begins a term: see [`LockTable::open_gate`](monolock_core::LockTable::open_gate). `false` when it was refused.
     pub fn open_gate(&self, open: OpenGate) -> bool {
-        self.shared.owner.step(|table, now| table.open_gate(open, now))
+        self.shared.owner.open_gate(open)
     }
 
     /// Moves the end of authority and raises the ceiling; `false` when this is not the open term, also when its
@@ -86,8 +87,27 @@ impl ServerHandle {
     /// What the table holds, and every change after it, without a gap between them.
     #[must_use]
     pub fn follow(&self) -> (Snapshot, FollowReceiver) {
-        let (snapshot, events) = self.shared.owner.follow();
-        (snapshot, FollowReceiver { events })
+        let (snapshot, events, grants) = self.shared.owner.follow();
+        (snapshot, FollowReceiver { events, grants })
+    }
+
+    /// From now on, holders are told of their grants only when a follower has confirmed them with
+    /// [`ServerHandle::grants_confirmed`]. One that confirms nothing for the limit, as measured whenever a
+    /// [`report`](ServerHandle::report) is asked for, is not waited for until it confirms again; nor is anybody when
+    /// a gate has just opened. See [`Confirmation`](monolock_core::Confirmation).
+    pub fn confirm_grants(&self, limit: Duration) {
+        self.shared.owner.confirm_grants(limit);
+    }
+
+    /// A follower has heard of so many grants, as [`FollowReceiver::grants`] counts them.
+    pub fn grants_confirmed(&self, grants: u64) {
+        self.shared.owner.grants_confirmed(grants);
+    }
+
+    /// Whether grants wait to be confirmed; `None` where nobody has to.
+    #[must_use]
+    pub fn awaits_confirmation(&self) -> Option<bool> {
+        self.shared.owner.awaits_confirmation()
     }
 
     /// Reads certificates, key, client CA and access rules again and opens the audit log anew. What fails keeps its
@@ -112,6 +132,7 @@ impl ServerHandle {
 #[derive(Debug)]
 pub struct FollowReceiver {
     events: broadcast::Receiver<LockEvent>,
+    grants: u64,
 }
 
 /// Why there is no next event.
@@ -129,16 +150,30 @@ pub enum FollowEnded {
 }
 
 impl FollowReceiver {
+    /// How many grants the server had made in its life up to the last change that was taken, the snapshot's included.
+    #[must_use]
+    pub const fn grants(&self) -> u64 {
+        self.grants
+    }
+
+    fn taken(&mut self, event: LockEvent) -> LockEvent {
+        if let LockEvent::Held { .. } = event {
+            self.grants += 1;
+        }
+        event
+    }
+
     /// The next change. Cancel safe.
     ///
     /// # Errors
     ///
     /// [`FollowEnded`]; after [`FollowEnded::Lagged`] the events that follow do not continue the snapshot.
     pub async fn next(&mut self) -> Result<LockEvent, FollowEnded> {
-        self.events.recv().await.map_err(|error| match error {
+        let event = self.events.recv().await.map_err(|error| match error {
             broadcast::error::RecvError::Lagged(missed) => FollowEnded::Lagged { missed },
             broadcast::error::RecvError::Closed => FollowEnded::Stopped,
-        })
+        })?;
+        Ok(self.taken(event))
     }
 
     /// The next change, when there is one already.
@@ -148,7 +183,7 @@ impl FollowReceiver {
     /// As [`FollowReceiver::next`].
     pub fn try_next(&mut self) -> Result<Option<LockEvent>, FollowEnded> {
         match self.events.try_recv() {
-            Ok(event) => Ok(Some(event)),
+            Ok(event) => Ok(Some(self.taken(event))),
             Err(broadcast::error::TryRecvError::Empty) => Ok(None),
             Err(broadcast::error::TryRecvError::Lagged(missed)) => Err(FollowEnded::Lagged { missed }),
             Err(broadcast::error::TryRecvError::Closed) => Err(FollowEnded::Stopped),

@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use monolock_core::{
-    Action, ClaimId, ClaimState, CloseCause, LockEvent, LockTable, NotServing, Now, Ownership, Report,
-    Snapshot,
+    Action, ClaimId, ClaimState, CloseCause, Confirmation, LockEvent, LockTable, NotServing, Now, OpenGate,
+    Ownership, Report, Snapshot,
 };
 use monolock_protocol::frame::{ProtocolViolation, ServerFrame};
 use monolock_protocol::{BootInstant, ErrorCode, Lease, LockName};
@@ -33,6 +34,10 @@ pub(crate) struct Owner {
 struct Inner {
     table: LockTable,
     sessions: HashMap<ClaimId, Arc<Session>>,
+    /// How many grants followers were told of.
+    grants: u64,
+    /// Where a follower has to confirm them.
+    confirmation: Option<Confirmation>,
     /// What the timer sleeps until.
     armed: Option<BootInstant>,
 }
@@ -48,6 +53,8 @@ impl Owner {
             inner: Mutex::new(Inner {
                 table,
                 sessions: HashMap::new(),
+                grants: 0,
+                confirmation: None,
                 armed: None,
             }),
             metrics,
@@ -169,19 +176,47 @@ impl Owner {
     }
 
     pub(crate) fn report(&self) -> Report {
-        self.step(|table, now| {
-            table.handle_timeout(now);
-            table.report(now)
-        })
-    }
-
-    /// The table's state, and every change after it.
-    pub(crate) fn follow(&self) -> (Snapshot, broadcast::Receiver<LockEvent>) {
         let mut inner = self.lock();
         let now = now();
         inner.table.handle_timeout(now);
         self.carry_out(&mut inner, now);
-        (inner.table.snapshot(now), self.followers.subscribe())
+        inner.wait_for_confirmation(|confirmation| confirmation.handle_timeout(now.boot));
+        inner.table.report(now)
+    }
+
+    /// The table's state, every change after it, and how many grants went before.
+    pub(crate) fn follow(&self) -> (Snapshot, broadcast::Receiver<LockEvent>, u64) {
+        let mut inner = self.lock();
+        let now = now();
+        inner.table.handle_timeout(now);
+        self.carry_out(&mut inner, now);
+        (
+            inner.table.snapshot(now),
+            self.followers.subscribe(),
+            inner.grants,
+        )
+    }
+
+    /// From now on a follower has to confirm grants, within the limit.
+    pub(crate) fn confirm_grants(&self, limit: Duration) {
+        self.lock().confirmation = Some(Confirmation::new(limit));
+    }
+
+    /// A follower has heard of so many grants.
+    pub(crate) fn grants_confirmed(&self, grants: u64) {
+        self.lock()
+            .wait_for_confirmation(|confirmation| confirmation.handle_confirmed(grants));
+    }
+
+    /// Whether grants wait for a follower; `None` where none has to confirm them.
+    pub(crate) fn awaits_confirmation(&self) -> Option<bool> {
+        self.lock().confirmation.as_ref().map(Confirmation::is_awaited)
+    }
+
+    /// Begins a term, of which nobody has heard yet.
+    pub(crate) fn open_gate(&self, open: OpenGate) -> bool {
+        self.lock().wait_for_confirmation(Confirmation::wait_no_longer);
+        self.step(|table, now| table.open_gate(open, now))
     }
 
     /// Drives everything that happens by itself when time passes. Never returns.
@@ -215,10 +250,18 @@ impl Owner {
                 }
                 Action::End { claim, error } => self.end(inner.sessions.remove(&claim), error),
                 Action::Ownership { claim, lock, change } => {
+                    if let Ownership::Granted { .. } = change {
+                        inner.hold_back(claim, now);
+                    }
                     self.record(inner.sessions.get(&claim), lock, change, now);
                 }
-                // Nobody following is no error.
-                Action::Follow(event) => drop(self.followers.send(event)),
+                Action::Follow(event) => {
+                    if let LockEvent::Held { .. } = event {
+                        inner.grants += 1;
+                    }
+                    // Nobody following is no error.
+                    drop(self.followers.send(event));
+                }
                 // In a pair the renewals of authority raise the ceiling, and nobody listens here.
                 Action::Reserve { epoch } => drop(self.reserve.send_replace(epoch)),
             }
@@ -266,6 +309,39 @@ impl Owner {
                 tracing::error!("the lock table broke an invariant: stopping at once");
                 std::process::abort();
             }
+        }
+    }
+}
+
+impl Inner {
+    /// The claim was granted its lock, and followers are told next: whether its session is before them.
+    fn hold_back(&mut self, claim: ClaimId, now: Now) {
+        let grant = self.grants + 1;
+        if let Some(confirmation) = &mut self.confirmation
+            && confirmation.handle_grant(grant, claim, now.boot)
+            && let Some(session) = self.sessions.get(&claim)
+        {
+            session.hold_back();
+        }
+    }
+
+    /// Carries out what is decided about grants that wait to be confirmed.
+    fn wait_for_confirmation(&mut self, decide: impl FnOnce(&mut Confirmation) -> Vec<ClaimId>) {
+        let Some(confirmation) = &mut self.confirmation else {
+            return;
+        };
+        let was_awaited = confirmation.is_awaited();
+        for claim in decide(confirmation) {
+            if let Some(session) = self.sessions.get(&claim) {
+                session.release();
+            }
+        }
+        match (was_awaited, confirmation.is_awaited()) {
+            (false, true) => tracing::info!("grants are confirmed by the standby from now on"),
+            (true, false) => {
+                tracing::warn!("grants are no longer confirmed by the standby: it may not hear of them")
+            }
+            (false, false) | (true, true) => {}
         }
     }
 }

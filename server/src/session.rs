@@ -24,6 +24,8 @@ struct Mailbox {
     frames: Frames,
     end: Option<SessionEnd>,
     waker: Option<Waker>,
+    /// The frames wait until the last of them may be sent.
+    held_back: bool,
 }
 
 /// How the session's task finishes.
@@ -57,13 +59,30 @@ impl Session {
         let mut mailbox = self.mailbox();
         if mailbox.end.is_none() {
             frame.encode(&mut mailbox.frames);
-            mailbox.wake();
+            if !mailbox.held_back {
+                mailbox.wake();
+            }
         }
+    }
+
+    /// Nothing is sent until [`Session::release`]: the session was granted its lock, and must not know yet. What it is sent
+    /// meanwhile stays in order behind that.
+    pub(crate) fn hold_back(&self) {
+        self.mailbox().held_back = true;
+    }
+
+    pub(crate) fn release(&self) {
+        let mut mailbox = self.mailbox();
+        mailbox.held_back = false;
+        mailbox.wake();
     }
 
     pub(crate) fn end_with(&self, error: &ServerFrame) {
         let mut mailbox = self.mailbox();
         if mailbox.end.is_none() {
+            if std::mem::take(&mut mailbox.held_back) {
+                mailbox.frames = Frames::new();
+            }
             error.encode(&mut mailbox.frames);
             mailbox.end = Some(SessionEnd::WithError);
             mailbox.wake();
@@ -82,7 +101,7 @@ impl Session {
     /// Ready when there is mail; else the task is woken by the next.
     pub(crate) fn poll_mail(&self, cx: &Context<'_>) -> Poll<()> {
         let mut mailbox = self.mailbox();
-        if !mailbox.frames.is_empty() || mailbox.end.is_some() {
+        if mailbox.has_something() {
             return Poll::Ready(());
         }
         mailbox.waker = Some(cx.waker().clone());
@@ -97,6 +116,9 @@ impl Session {
 
     pub(crate) fn take_mail(&self) -> Mail {
         let mut mailbox = self.mailbox();
+        if !mailbox.has_something() {
+            return Mail::default();
+        }
         Mail {
             frames: std::mem::take(&mut mailbox.frames),
             end: mailbox.end,
@@ -110,6 +132,10 @@ impl Session {
 }
 
 impl Mailbox {
+    fn has_something(&self) -> bool {
+        self.end.is_some() || !self.held_back && !self.frames.is_empty()
+    }
+
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();

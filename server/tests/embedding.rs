@@ -224,3 +224,47 @@ async fn an_embedding_program_adds_routes_and_metrics() {
     .await;
     server.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_are_told_of_grants_that_a_follower_has_confirmed() {
+    let server = Server::start(config(), StartGate::Shut).await.expect("starts");
+    let handle = server.handle();
+    assert_eq!(handle.awaits_confirmation(), None);
+    handle.confirm_grants(PATIENCE);
+    assert!(handle.open_gate(term(1, 100, PATIENCE)));
+    let seen = handle.clone();
+    let first = blocking(move || {
+        let mut first = acquire(&seen, "a", 60_000);
+        assert_eq!(first.acquired(), Token::new(100), "nobody follows yet");
+        first
+    })
+    .await;
+
+    let (snapshot, mut changes) = handle.follow();
+    assert_eq!((snapshot.held.len(), changes.grants()), (1, 1));
+    handle.grants_confirmed(changes.grants());
+    assert_eq!(handle.awaits_confirmation(), Some(true));
+    let mut waiter = acquire(&handle, "a", 60_000);
+    let mut told_nothing = acquire(&handle, "b", 60_000);
+    let held = changes.next().await.expect("an event");
+    assert!(matches!(held, LockEvent::Held { .. }), "{held:?}");
+    let mut waiter = blocking(move || {
+        assert_eq!(waiter.frame(), Some(ServerFrame::Waiting));
+        drop(first);
+        waiter
+    })
+    .await;
+    while changes.grants() < 3 {
+        changes.next().await.expect("an event");
+    }
+    handle.grants_confirmed(2);
+    handle.shut_gate(ErrorCode::NotActive);
+    blocking(move || {
+        // It never learns of its grant, which nobody has confirmed.
+        waiter.expect_error(ErrorCode::NotActive);
+        told_nothing.acquired();
+        told_nothing.expect_error(ErrorCode::NotActive);
+    })
+    .await;
+    server.shutdown().await;
+}

@@ -20,7 +20,7 @@ use super::feed::Feeds;
 use super::peer_watch;
 use super::table::Table;
 use crate::clock::{Judgement, NodeClock};
-use crate::config::NodeConfig;
+use crate::config::{FollowMode, NodeConfig};
 use crate::dns::{NameProgress, ServiceState};
 use crate::journal::Journal;
 use crate::metrics::PairMetrics;
@@ -147,7 +147,12 @@ impl Driver {
         let (persist, states) = mpsc::channel(1);
         tasks.spawn(keep_state_file(state_file, states, inputs.clone()));
         Self {
-            feeds: Feeds::new(table.clone(), incarnation, config.timing.reading_interval()),
+            feeds: Feeds::new(
+                table.clone(),
+                incarnation,
+                config.timing.reading_interval(),
+                config.follow == FollowMode::Sync,
+            ),
             config,
             incarnation,
             watchdog,
@@ -207,6 +212,8 @@ impl Driver {
             }
             self.perform_all();
             self.metrics.show_status(&self.status());
+            self.metrics
+                .show_grants_confirmed(self.table.grants_confirmed_lately());
         }
         self.server.set_ready(false);
         self.farewell().await;
@@ -387,8 +394,13 @@ impl Driver {
                     .open(status.term, status.role == RoleName::Active, reply);
             }
             PeerCall::Acknowledge { request, reply } => {
-                let current = self.flushing.is_some_and(|(mark, _)| mark == request.mark);
+                let is_flush = self.flushing.is_some_and(|(mark, _)| mark == request.mark);
                 self.flushed(request.mark);
+                let grants = self.feeds.acknowledged(request.mark);
+                if let Some(grants) = grants {
+                    self.table.grants_confirmed(grants);
+                }
+                let current = is_flush || grants.is_some();
                 let _ = reply.send(Ok(AcknowledgeResponse { current }));
             }
             PeerCall::Promise { request, reply } => {
@@ -521,6 +533,7 @@ impl Driver {
             ready_for_handover: status.ready,
             table_answers: status.table_answers,
             grants_left: status.grants_left,
+            grants_confirmed: self.table.grants_confirmed_lately(),
             boot_nanos: now.as_nanos(),
             wall_nanos: wall_now().unix_nanos(),
             authority_left_ms: authority_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),

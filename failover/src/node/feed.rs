@@ -8,6 +8,7 @@ use monolock_server::{FollowReceiver, LockEvent, Snapshot};
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::confirm::{Confirming, Marks};
 use super::table::Table;
 use crate::peer::message::FollowEvent;
 use crate::peer::{FollowFeed, Reply};
@@ -18,20 +19,28 @@ pub(super) struct Feeds {
     incarnation: Incarnation,
     beat_every: Duration,
     /// Marks to pass on; closed to end every feed.
-    marks: broadcast::Sender<u64>,
+    flushes: broadcast::Sender<u64>,
+    marks: Marks,
+    /// Every grant is followed by a mark.
+    confirms_grants: bool,
     next_name: u64,
-    next_mark: u64,
 }
 
 impl Feeds {
-    pub(super) fn new(table: Table, incarnation: Incarnation, beat_every: Duration) -> Self {
+    pub(super) fn new(
+        table: Table,
+        incarnation: Incarnation,
+        beat_every: Duration,
+        confirms_grants: bool,
+    ) -> Self {
         Self {
             table,
             incarnation,
             beat_every,
-            marks: broadcast::Sender::new(4),
+            flushes: broadcast::Sender::new(4),
+            marks: Marks::default(),
+            confirms_grants,
             next_name: 0,
-            next_mark: 0,
         }
     }
 
@@ -46,7 +55,8 @@ impl Feeds {
         };
         let (table, beat_every) = (self.table.clone(), self.beat_every);
         // From now on: what ends every feed ends this one, also before it has begun.
-        let marks = self.marks.subscribe();
+        let flushes = self.flushes.subscribe();
+        let confirming = self.confirms_grants.then(|| Confirming::new(self.marks.clone()));
         let following = table.follow();
         tokio::spawn(async move {
             let Some((snapshot, changes)) = following.await else {
@@ -58,7 +68,8 @@ impl Feeds {
             let feeding = Feeding {
                 lines,
                 changes,
-                marks,
+                flushes,
+                confirming,
                 table,
                 term,
                 beat_every,
@@ -69,23 +80,27 @@ impl Feeds {
 
     /// Ends every feed: what was told no longer holds as a whole, and followers come back for a new snapshot.
     pub(super) fn end_all(&mut self) {
-        self.marks = broadcast::Sender::new(4);
+        self.flushes = broadcast::Sender::new(4);
+        self.marks.forget();
     }
 
     /// Sends a mark behind everything that has happened until now. `None` when nobody follows.
     pub(super) fn mark(&mut self) -> Option<u64> {
-        self.next_mark += 1;
-        self.marks
-            .send(self.next_mark)
-            .ok()
-            .map(|_followers| self.next_mark)
+        let mark = self.marks.next();
+        self.flushes.send(mark).ok().map(|_followers| mark)
+    }
+
+    /// The follower has heard everything before this mark. How many grants that is, where it was a mark behind grants.
+    pub(super) fn acknowledged(&self, mark: u64) -> Option<u64> {
+        self.marks.acknowledged(mark)
     }
 }
 
 struct Feeding {
     lines: mpsc::Sender<FollowEvent>,
     changes: FollowReceiver,
-    marks: broadcast::Receiver<u64>,
+    flushes: broadcast::Receiver<u64>,
+    confirming: Option<Confirming>,
     table: Table,
     term: Term,
     beat_every: Duration,
@@ -108,22 +123,44 @@ impl Feeding {
         let mut beats = interval(self.beat_every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.ask_to_confirm().await?;
             tokio::select! {
                 change = self.changes.next() => {
                     let change = change.map_err(|_| FeedOver)?;
                     self.send(change_line(change)).await?;
                 }
-                mark = self.marks.recv() => {
+                () = acknowledged(&mut self.confirming) => {}
+                mark = self.flushes.recv() => {
                     let mark = mark.map_err(|_| FeedOver)?;
                     self.catch_up().await?;
                     self.send(FollowEvent::Mark { mark }).await?;
                 }
                 _ = beats.tick() => {
+                    if let Some(confirming) = &mut self.confirming {
+                        confirming.ask_again();
+                    }
                     let beat = self.beat();
                     self.send(beat).await?;
                 }
                 () = self.lines.closed() => return Err(FeedOver),
             }
+        }
+    }
+
+    /// Puts a mark behind the grants since the last, when that one was acknowledged.
+    async fn ask_to_confirm(&mut self) -> Result<(), FeedOver> {
+        if !self.confirming.as_ref().is_some_and(Confirming::may_ask) {
+            return Ok(());
+        }
+        self.catch_up().await?;
+        let grants = self.changes.grants();
+        match self
+            .confirming
+            .as_mut()
+            .and_then(|confirming| confirming.ask(grants))
+        {
+            Some(mark) => self.send(FollowEvent::Mark { mark }).await,
+            None => Ok(()),
         }
     }
 
@@ -150,6 +187,14 @@ impl Feeding {
                 .longest_lease
                 .map_or(0, monolock_protocol::Lease::as_millis),
         }
+    }
+}
+
+/// Never, where nothing is to be confirmed.
+async fn acknowledged(confirming: &mut Option<Confirming>) {
+    match confirming {
+        Some(confirming) => confirming.acknowledged().await,
+        None => std::future::pending().await,
     }
 }
 

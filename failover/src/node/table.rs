@@ -15,6 +15,8 @@ pub(super) struct Table {
     /// a gate is opened or shut once a term.
     steps: mpsc::UnboundedSender<Step>,
     last: watch::Receiver<Report>,
+    /// Whether grants wait for the standby; `None` where it does not confirm any.
+    confirmed: watch::Receiver<Option<bool>>,
 }
 
 type Step = Box<dyn FnOnce(&ServerHandle) -> Option<Report> + Send>;
@@ -24,6 +26,7 @@ impl Table {
     pub(super) fn of(server: ServerHandle) -> std::io::Result<Self> {
         let (steps, mut queue) = mpsc::unbounded_channel::<Step>();
         let (answered, last) = watch::channel(server.report());
+        let (confirming, confirmed) = watch::channel(server.awaits_confirmation());
         std::thread::Builder::new()
             .name("lock table".into())
             .spawn(move || {
@@ -31,14 +34,24 @@ impl Table {
                     if let Some(report) = step(&server) {
                         answered.send_replace(report);
                     }
+                    confirming.send_replace(server.awaits_confirmation());
                 }
             })?;
-        Ok(Self { steps, last })
+        Ok(Self {
+            steps,
+            last,
+            confirmed,
+        })
     }
 
     /// The last answer, however long ago it was.
     pub(super) fn last_report(&self) -> Report {
         *self.last.borrow()
+    }
+
+    /// Whether grants waited for the standby after the last step; `None` where it does not confirm any.
+    pub(super) fn grants_confirmed_lately(&self) -> Option<bool> {
+        *self.confirmed.borrow()
     }
 
     /// Asks for a report; the answer shows that the table is not stuck.
@@ -84,6 +97,14 @@ impl Table {
             let report = server.report();
             (report.last_token, Some(report))
         })
+    }
+
+    /// The standby has heard of so many grants.
+    pub(super) fn grants_confirmed(&self, grants: u64) {
+        self.step(move |server| {
+            server.grants_confirmed(grants);
+            None
+        });
     }
 
     pub(super) fn follow(&self) -> impl Future<Output = Option<(Snapshot, FollowReceiver)>> + Send + use<> {

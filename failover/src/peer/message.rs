@@ -67,6 +67,9 @@ pub struct NodeStatus {
     /// How many grants are left to an active without a witness, until its peer or an operator extends its reserve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants_left: Option<u64>,
+    /// Whether its grants wait until the other node has heard of them; absent with `MONOLOCK_FOLLOW=async`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grants_confirmed: Option<bool>,
     /// Whether a handover to it would succeed: standby, warm, following.
     pub ready_for_handover: bool,
     /// Its boot clock, in nanoseconds.

@@ -96,6 +96,7 @@ pub(crate) fn status() -> NodeStatus {
         longest_lease_ms: 30_000,
         table_answers: true,
         grants_left: None,
+        grants_confirmed: None,
         ready_for_handover: true,
         boot_nanos: 1,
         wall_nanos: 2,

@@ -18,6 +18,12 @@ impl ClaimId {
     pub const fn index(self) -> usize {
         self.index as usize
     }
+
+    /// The first claim in a place of the slab.
+    #[cfg(test)]
+    pub(crate) const fn first_at(index: u32) -> Self {
+        Self { index, generation: 0 }
+    }
 }
 
 #[derive(Debug)]

@@ -49,6 +49,7 @@
 pub mod acl;
 pub mod action;
 mod claims;
+pub mod confirmation;
 mod deadlines;
 pub mod gate;
 mod graces;
@@ -61,6 +62,7 @@ mod view;
 pub use acl::{Acl, AclError, AclRule};
 pub use action::{Action, ClaimState, CloseCause, LockEvent, Ownership, ReleaseReason};
 pub use claims::ClaimId;
+pub use confirmation::Confirmation;
 pub use gate::{Grace, NotServing, OpenGate};
 pub use table::{ForceRelease, LockTable};
 pub use token_source::TokenSource;
