@@ -40,8 +40,17 @@ async fn sqlite_conforms_and_survives() {
     let highest = conforms(open().await, 60).await;
     remembers(&open().await, highest).await;
 
-    let options = sqlite::options(&file).busy_timeout(Duration::ZERO);
-    let pool = sqlx::SqlitePool::connect_with(options).await.expect("a file");
+    // Patient until it is connected: the connections before it may still be closing.
+    let impatient = sqlx::sqlite::SqlitePoolOptions::new().after_connect(|connection, _| {
+        Box::pin(async move {
+            let at_once = sqlx::query("PRAGMA busy_timeout = 0");
+            at_once.execute(connection).await.map(drop)
+        })
+    });
+    let pool = impatient
+        .connect_with(sqlite::options(&file))
+        .await
+        .expect("a file");
     let impatient = in_table(pool, Fence::new().with_retry(Retry::NEVER)).await;
     pauses::of_admissions(Pause::Polls, &open().await, &impatient).await;
 }
