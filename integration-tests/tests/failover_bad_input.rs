@@ -137,10 +137,3 @@ fn a_peer_link_beyond_loopback_needs_a_secret() {
         .with("MONOLOCK_PEER_LISTEN_ADDRESS", "0.0.0.0:0")
         .expect_refused(&["MONOLOCK_PEER_SECRET"]);
 }
-
-#[test]
-fn what_this_version_does_not_support_yet_is_refused_not_ignored() {
-    Settings::new()
-        .with("MONOLOCK_FOLLOW", "sync")
-        .expect_refused(&["MONOLOCK_FOLLOW", "sync"]);
-}
