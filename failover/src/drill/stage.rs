@@ -49,6 +49,8 @@ pub(super) struct Stage {
     network: Option<Network>,
     clocks: Option<Clocks>,
     patience: Duration,
+    /// Before each fault: a node that has just come back follows the active again within that time.
+    calm: Duration,
 }
 
 impl Stage {
@@ -97,6 +99,7 @@ impl Stage {
             network,
             clocks,
             patience,
+            calm: plan.ttl,
         };
         stage.check_clocks().await?;
         Ok(stage)
@@ -104,6 +107,8 @@ impl Stage {
 
     /// Plays the scenario once. What breaks a promise is in the run; an error is something that the drill itself could not do.
     pub(super) async fn play(&mut self) -> Result<Run, PairError> {
+        self.pair.wait_until_healthy().await?;
+        tokio::time::sleep(self.calm).await;
         let (old, _) = self.pair.wait_until_healthy().await?;
         self.clients.turn();
         if !self.clients.are_served_by(old, self.patience).await {
