@@ -10,7 +10,7 @@
 //! | [`plan`] | how long to measure, and in which order |
 //! | [`figures`] | medians, quantiles, spreads |
 //! | [`table`] | rows, and the table as Markdown |
-//! | [`reference`] | the bare programs, as processes |
+//! | [`reference`](mod@reference) | the bare programs, as processes |
 //! | [`worker`] | clients that do one thing again and again, and how often they get it done |
 //! | [`claims`] | the lock server's own clients |
 //! | [`peers`] | lock and unlock on Redis, PostgreSQL and etcd |
