@@ -60,8 +60,8 @@ fn a_bug_breaks_the_law_that_it_should() {
 
 #[test]
 fn a_plan_that_fails_is_made_smaller_and_fails_in_the_same_way() {
-    let mutation = Some(Mutation::Table(TableRule::SnapshotHasGraces));
-    let plan = Plan::draw(368);
+    let mutation = Some(Mutation::Table(TableRule::BrokenHolderKeepsGrace));
+    let plan = Plan::draw(114);
     let smaller = shrink(&plan, mutation);
     assert!(smaller.strikes.len() < plan.strikes.len());
     let law = |plan| run(plan, mutation).breach.map(|breach| breach.law);
@@ -98,7 +98,7 @@ const CAUGHT_AT: [(Mutation, u64); 31] = [
     (Mutation::Table(TableRule::ClaimIdDiesWithClaim), 6),
     (Mutation::Table(TableRule::HeartbeatRenewsLease), 0),
     (Mutation::Table(TableRule::BrokenHolderKeepsGrace), 114),
-    (Mutation::Table(TableRule::SnapshotHasGraces), 368),
+    (Mutation::Table(TableRule::SnapshotHasGraces), 2137),
     (Mutation::Client(ClientRule::ConfirmedFromSending), 42),
     (Mutation::Client(ClientRule::PushAnswersNothing), 0),
     (Mutation::Client(ClientRule::DeadlineIsCheckedFirst), 13),
