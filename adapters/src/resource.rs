@@ -78,7 +78,7 @@ impl fmt::Debug for Resource {
 
 /// A fencing token together with the one resource it may be compared at.
 ///
-/// It is what was true when it was made: a [`Grant`] whose holder has looked already. Where the lock's client is at hand,
+/// It is what was true when it was made: a [`Grant`](crate::Grant) whose holder has looked already. Where the lock's client is at hand,
 /// give its live grant to the operation instead.
 ///
 /// ```
