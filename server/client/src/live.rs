@@ -101,10 +101,11 @@ impl Live {
         let mut changed = pin!(ended.wait_for(Option::is_some));
         std::future::poll_fn(|cx| match self.step(Session::grant) {
             Err(lost) => Poll::Ready(lost),
-            Ok(_) => match changed.as_mut().poll(cx) {
+            // What it resolves to borrows the value: kept, it would lock out the step that tells the end.
+            Ok(_) => match changed.as_mut().poll(cx).map(drop) {
                 Poll::Pending => Poll::Pending,
                 // The sender is this object's own, so what resolves this is the end of the session.
-                Poll::Ready(_) => Poll::Ready(self.step(Session::grant).expect_err("the session has ended")),
+                Poll::Ready(()) => Poll::Ready(self.step(Session::grant).expect_err("the session has ended")),
             },
         })
         .await
@@ -137,5 +138,65 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::task::{Context, Waker};
+    use std::time::Duration;
+
+    use monolock_protocol::Lease;
+
+    use super::*;
+
+    /// A claim that waits for its answer.
+    async fn waiting() -> Arc<Live> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port");
+        let server = listener.local_addr().expect("bound");
+        let socket = TcpStream::connect(server).await.expect("it listens");
+        let lock = LockName::new("x").expect("valid");
+        let session = Session::new(&lock, Lease::from_millis(60_000).expect("positive"), boot_now());
+        Arc::new(Live::new(lock, server, session, Arc::new(socket), Arc::default()))
+    }
+
+    /// The session ends on one thread while another looks at it.
+    fn end_while_it_is_looked_at(live: &Arc<Live>) {
+        let ending = {
+            let live = Arc::clone(live);
+            std::thread::spawn(move || live.release())
+        };
+        let mut lost = pin!(live.lost());
+        while lost
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+        {}
+        ending.join().expect("it ends");
+    }
+
+    #[test]
+    fn an_end_between_two_looks_blocks_nobody() {
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            let _entered = runtime.enter();
+            for _ in 0..1_000 {
+                end_while_it_is_looked_at(&runtime.block_on(waiting()));
+            }
+            done.send(())
+        });
+        let in_time = ended.recv_timeout(Duration::from_secs(120));
+        assert!(
+            in_time.is_ok(),
+            "two threads wait for each other, or one for itself"
+        );
     }
 }
